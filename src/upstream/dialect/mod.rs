@@ -1,0 +1,170 @@
+//! The ways in which model servers are spoken to: ask what they have, write a question, read an answer.
+
+mod llamacpp;
+mod openai;
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::body::SlicedBody;
+use super::client::{Broken, Client, Fetched};
+use super::lenient;
+use super::piece::{Piece, ToolCall};
+use crate::contract::{Conversation, ImageKind};
+use crate::settings::{Kind, Reasoning};
+
+/// How one server is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// `POST /v1/chat/completions`, with nothing else known about the server.
+    #[default]
+    OpenAi,
+    /// The same toward llama.cpp's `llama-server`.
+    LlamaCpp,
+}
+
+/// What a model can see, and how that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sight {
+    /// It accepts pictures.
+    Sees(&'static str),
+    /// It accepts text only.
+    Blind(&'static str),
+    /// Nothing tells. Treated as text-only for the current turn, and never announced as such.
+    #[default]
+    Unknown,
+}
+
+impl Sight {
+    /// What is known from a source that tells.
+    pub fn known(sees: bool, how: &'static str) -> Self {
+        if sees { Sight::Sees(how) } else { Sight::Blind(how) }
+    }
+
+    /// For the list of models: unknown is left out.
+    pub fn announced(self) -> Option<bool> {
+        match self {
+            Sight::Sees(_) => Some(true),
+            Sight::Blind(_) => Some(false),
+            Sight::Unknown => None,
+        }
+    }
+}
+
+/// What a server tells about one of its models.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelFacts {
+    /// The name under which the server knows it.
+    pub name: String,
+    /// The name under which Weir lists it: the base name where the server's is a file path.
+    pub id: String,
+    /// What it can see.
+    pub sight: Sight,
+    /// How many tokens one conversation with it may have, if that is known.
+    pub context: Option<u64>,
+}
+
+/// What a server tells about itself and its models.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Discovery {
+    /// How it is spoken to from now on.
+    pub dialect: Dialect,
+    /// What it is, in its own word.
+    pub server: Option<String>,
+    /// Its version, if it tells.
+    pub version: Option<String>,
+    /// The models that can chat.
+    pub models: Vec<ModelFacts>,
+    /// How many turns it really runs at once, if it tells.
+    pub slots: Option<u32>,
+    /// Whether its names carry a tag, and a name without one means `:latest` (Ollama).
+    pub tagged: bool,
+}
+
+/// Why a server's models are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DiscoveryError {
+    /// No answer.
+    #[error("{0}")]
+    Broken(#[from] Broken),
+    /// It is there and still loading.
+    #[error("it is still loading")]
+    Loading,
+    /// It does not accept the key, or wants one.
+    #[error("it does not accept the key (status {0}); set api_key_file")]
+    Credentials(StatusCode),
+    /// It answered with a status that is no list.
+    #[error("it answered the question for its models with status {0}")]
+    Refused(StatusCode),
+    /// What it answered is no list of models.
+    #[error("what it answered is no list of models; is it an OpenAI-compatible server?")]
+    NotUnderstood,
+}
+
+/// One question: what is asked of which model.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// The name under which the server knows the model.
+    pub model: &'a str,
+    /// The conversation as it is to be sent.
+    pub conversation: &'a Conversation,
+    /// How much the model shall reason.
+    pub reasoning: Reasoning,
+    /// Calls of tools that the model made a moment ago and that are now answered as not available.
+    pub unanswered_calls: &'a [ToolCall],
+}
+
+impl Dialect {
+    /// The path that turns are sent to.
+    pub fn chat_path(self) -> &'static str {
+        match self {
+            Dialect::OpenAi | Dialect::LlamaCpp => openai::CHAT,
+        }
+    }
+
+    /// Writes a question as the server's request body.
+    pub fn encode(self, question: &Question<'_>) -> SlicedBody {
+        match self {
+            Dialect::OpenAi | Dialect::LlamaCpp => openai::encode(question),
+        }
+    }
+
+    /// Reads one document of an answer; `None` if it reports a failure.
+    pub fn decode(self, document: &Value) -> Option<Piece> {
+        match self {
+            Dialect::OpenAi | Dialect::LlamaCpp => openai::decode(document),
+        }
+    }
+
+    /// Whether the server can decode pictures of that kind.
+    pub fn decodes(self, kind: ImageKind) -> bool {
+        match self {
+            Dialect::OpenAi => openai::decodes(kind),
+            Dialect::LlamaCpp => llamacpp::decodes(kind),
+        }
+    }
+}
+
+/// Finds out what a server has. Every call that is made loads nothing and wakes nothing.
+///
+/// # Errors
+/// The server is away, loading, or not one that is understood.
+pub async fn discover(client: &Client, kind: Kind) -> Result<Discovery, DiscoveryError> {
+    openai::discover(client, kind).await
+}
+
+/// The JSON of a discovery answer.
+fn documents_of(fetched: &Fetched) -> Result<Value, DiscoveryError> {
+    match fetched.status {
+        status if status.is_success() => lenient::read(&fetched.body).ok_or(DiscoveryError::NotUnderstood),
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(DiscoveryError::Credentials(status)),
+        StatusCode::SERVICE_UNAVAILABLE => Err(DiscoveryError::Loading),
+        status => Err(DiscoveryError::Refused(status)),
+    }
+}
+
+/// Older builds of llama.cpp give a model's file path as its id; a phone should not see the host's folders.
+fn base_of_path(id: &str) -> &str {
+    let is_path = id.starts_with('/') || id.get(1..3) == Some(":\\") || id.ends_with(".gguf");
+    if is_path { id.rsplit(['/', '\\']).next().unwrap_or(id) } else { id }
+}
