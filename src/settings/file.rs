@@ -97,14 +97,16 @@ impl File {
                 }
                 (Step::Table, toml::Value::Table(inner)) => self.check_keys(inner, path)?,
                 (Step::Table, other) => {
-                    return Err(refuse(
-                        kind(other),
-                        "a table".to_owned(),
+                    let mend = if path.first().is_some_and(|first| first == "upstream") {
+                        "Give the model server a name of your own: write [upstream.local] with its keys below."
+                            .to_owned()
+                    } else {
                         format!(
                             "Write it as [{}] with its keys below.",
                             schema::written(path)
-                        ),
-                    ));
+                        )
+                    };
+                    return Err(refuse(kind(other), "a table".to_owned(), mend));
                 }
                 (Step::Value(_), toml::Value::Table(_)) => {
                     return Err(refuse(
@@ -137,11 +139,14 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> SettingsError {
     let at = error.span().map_or(0, |span| span.start).min(text.len());
     let before = text.get(..at).unwrap_or("");
     let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    let line_before = before.rsplit('\n').next().unwrap_or("");
+    let column = line_before.chars().count() + 1;
     let message = error.message();
     let found = if message.contains("duplicate key") {
         "a key or a table that stands twice"
-    } else if message.contains("must be quoted") || message.contains("string values") {
+    } else if message.contains("escape") {
+        "a \\ in double quotes that TOML doesn't know (in single quotes a text stands as it is)"
+    } else if message.contains("string") && !line_before.contains(['"', '\'']) {
         "a text without quotes"
     } else if message.contains("string") {
         "a text in quotes that isn't closed or holds a character that TOML doesn't allow"

@@ -110,6 +110,7 @@ impl Layers {
             place,
             folder,
             is_default: layer == FROM_DEFAULTS,
+            variable: (layer == FROM_ENVIRONMENT).then(|| schema::variable(path)),
         })
     }
 

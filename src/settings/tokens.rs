@@ -122,6 +122,7 @@ fn fallback_key(path: &Path) -> Found {
         place: path.display().to_string(),
         folder: PathBuf::new(),
         is_default: false,
+        variable: None,
     }
 }
 

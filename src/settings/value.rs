@@ -20,6 +20,8 @@ pub(super) struct Found {
     pub(super) folder: PathBuf,
     /// Whether nobody set it.
     pub(super) is_default: bool,
+    /// The variable that set it, if one did.
+    pub(super) variable: Option<String>,
 }
 
 impl Found {
@@ -40,6 +42,14 @@ impl Found {
         .into()
     }
 
+    /// How to set this key to such a value, in the file or in the environment.
+    fn set_to(&self, value: &str) -> String {
+        match &self.variable {
+            Some(variable) => format!("Set {variable}={}.", value.trim_matches('"')),
+            None => format!("Write {} = {value}.", self.key),
+        }
+    }
+
     /// A whole number in this range.
     pub(super) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, SettingsError> {
         self.whole()
@@ -49,7 +59,7 @@ impl Found {
                 self.refuse(
                     self.shown(),
                     format!("a whole number from {} to {}", range.start(), range.end()),
-                    format!("Write {} = N, without quotes.", self.key),
+                    self.set_to("N (a number without quotes)"),
                 )
             })
     }
@@ -65,7 +75,7 @@ impl Found {
             self.refuse(
                 self.shown(),
                 "a size such as \"64MiB\", or a whole number of bytes",
-                format!("Write {} = \"64MiB\", with the size you want.", self.key),
+                self.set_to("\"64MiB\""),
             )
         })
     }
@@ -83,11 +93,12 @@ impl Found {
             .and_then(|text| humantime::parse_duration(text).ok())
             .filter(|duration| !duration.is_zero() && *duration <= longest)
             .ok_or_else(|| {
-                self.refuse(
-                    self.shown(),
-                    accepted(),
-                    format!("Write {} = \"…s\".", self.key),
-                )
+                // A bare number is most likely meant as seconds.
+                let example = match self.whole() {
+                    Some(seconds) if seconds > 0 => format!("\"{seconds}s\""),
+                    _ => "\"90s\"".to_owned(),
+                };
+                self.refuse(self.shown(), accepted(), self.set_to(&example))
             })
     }
 
@@ -97,13 +108,7 @@ impl Found {
             .as_str()
             .filter(|text| !text.trim().is_empty())
             .map(str::to_owned)
-            .ok_or_else(|| {
-                self.refuse(
-                    self.shown(),
-                    accepted,
-                    format!("Write {} = \"…\", in quotes.", self.key),
-                )
-            })
+            .ok_or_else(|| self.refuse(self.shown(), accepted, self.set_to("\"…\"")))
     }
 
     /// One of these words.
@@ -138,7 +143,7 @@ impl Found {
             _ => Err(self.refuse(
                 kind(&self.value),
                 "the path of a file, in quotes",
-                format!("Write {} = \"…\" with the path.", self.key),
+                self.set_to("\"path/of/the/file\""),
             )),
         }
     }
@@ -154,7 +159,7 @@ impl Found {
             Value::Bool(_, switch) => switch.to_string(),
             Value::Num(..) => match (self.value.to_i128(), self.value.to_f64()) {
                 (Some(number), _) => number.to_string(),
-                (None, Some(number)) => number.to_string(),
+                (None, Some(number)) => format!("{number:?}"),
                 (None, None) => "a number".to_owned(),
             },
             other => kind(other).to_owned(),
@@ -191,6 +196,7 @@ mod tests {
             place: "p".to_owned(),
             folder: PathBuf::new(),
             is_default: false,
+            variable: None,
         }
     }
 
