@@ -1,1 +1,3 @@
 //! Weir.
+
+pub mod upstream;

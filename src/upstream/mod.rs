@@ -1,0 +1,3 @@
+//! HTTP as the model servers see it.
+
+pub mod classify;
