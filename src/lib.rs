@@ -12,9 +12,13 @@
 //! | [`catalog`] | which models there are and what they can do |
 //! | [`turn`] | the life of one turn |
 //! | [`server`] | HTTP as the phone sees it |
+//! | [`demo`] | the built-in engine for first runs |
+//! | [`cli`] | what a person types |
 
 pub mod catalog;
+pub mod cli;
 pub mod contract;
+pub mod demo;
 pub mod observe;
 pub mod server;
 pub mod settings;

@@ -11,10 +11,10 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::settings::{ModelSettings, Settings};
+use crate::upstream::Upstream;
 use crate::upstream::client::ClientError;
 use crate::upstream::dialect::{Discovery, DiscoveryError};
 use crate::upstream::pace::Pace;
-use crate::upstream::Upstream;
 use snapshot::{ServerState, Snapshot};
 
 /// How often a server that is well is asked again.
@@ -53,7 +53,7 @@ impl Catalog {
         let upstreams = settings
             .upstreams
             .iter()
-            .map(|upstream| Upstream::new(upstream.clone(), &settings.timeouts).map(Arc::new))
+            .map(|upstream| Upstream::new(upstream.clone(), settings.timeouts.connect).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         let states = vec![Observed::default(); upstreams.len()];
         let known: Vec<ServerState> = states.iter().map(|observed| observed.state.clone()).collect();

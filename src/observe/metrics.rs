@@ -32,7 +32,8 @@ impl Metrics {
 
     /// Everything in the text format that Prometheus scrapes.
     pub fn to_text(&self, gauges: &Gauges) -> String {
-        let mut text = String::from("# HELP weir_turns_total Turns that ended, by outcome and by the contract's code.\n");
+        let mut text =
+            String::from("# HELP weir_turns_total Turns that ended, by outcome and by the contract's code.\n");
         text.push_str("# TYPE weir_turns_total counter\n");
         for ((outcome, code), count) in self.turns.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let _ = writeln!(text, "weir_turns_total{{outcome=\"{outcome}\",code=\"{code}\"}} {count}");

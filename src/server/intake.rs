@@ -119,7 +119,10 @@ impl Intake {
                 share.0.push(permits);
                 Ok(())
             }
-            _ => Err(Failure::overloaded("there is no room for this request body at the moment (limits.in_flight)").into()),
+            _ => {
+                Err(Failure::overloaded("there is no room for this request body at the moment (limits.in_flight)")
+                    .into())
+            }
         }
     }
 }

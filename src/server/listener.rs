@@ -1,20 +1,21 @@
 //! Accepts connections on 127.0.0.1 and sees each to a readable end.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::Ipv4Addr;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Request;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -104,18 +105,17 @@ impl Connections {
             phase.begin_work();
             let router = self.router.clone();
             let phase = phase.clone();
-            async move {
+            Box::pin(async move {
                 let response = router.oneshot(request.map(Body::new)).await?;
                 Ok::<_, Infallible>(response.map(|body| AnswerBody { body, phase }))
-            }
+            })
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(None)
             .max_buf_size(HEAD_CAP)
             .serve_connection(TokioIo::new(socket), service);
-        let mut connection = pin!(connection.without_shutdown_when(&self.closing));
-        match connection.as_mut().await {
+        match run(connection, &self.closing).await {
             Ok(socket) => self.linger(socket).await,
             Err(error) => debug!(parse = error.is_parse(), "a connection ended early"),
         }
@@ -143,37 +143,28 @@ impl Connections {
     }
 }
 
-/// A hyper connection that is told to end after its current request, and then gives its socket back open.
-trait WithoutShutdown {
-    async fn without_shutdown_when(self, closing: &CancellationToken) -> hyper::Result<ClockedSocket<TcpStream>>;
-}
-
-impl<S, B> WithoutShutdown for http1::Connection<TokioIo<ClockedSocket<TcpStream>>, S>
+/// Runs a connection to its end, or to the end of its current request once `closing` is cancelled, and gives its socket back open.
+async fn run<S, B>(
+    connection: http1::Connection<TokioIo<ClockedSocket<TcpStream>>, S>,
+    closing: &CancellationToken,
+) -> hyper::Result<ClockedSocket<TcpStream>>
 where
-    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S: HttpService<Incoming, ResBody = B> + Unpin,
+    S::Future: Unpin,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     B: http_body::Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    async fn without_shutdown_when(self, closing: &CancellationToken) -> hyper::Result<ClockedSocket<TcpStream>> {
-        let mut connection = Some(self);
-        let mut told = false;
-        let mut cancelled = pin!(closing.cancelled());
-        std::future::poll_fn(move |cx| {
-            use std::future::Future as _;
-            let Some(open) = connection.as_mut() else { return std::task::Poll::Pending };
-            if !told && cancelled.as_mut().poll(cx).is_ready() {
-                told = true;
-                std::pin::Pin::new(&mut *open).graceful_shutdown();
-            }
-            std::task::ready!(open.poll_without_shutdown(cx))?;
-            match connection.take() {
-                Some(done) => std::task::Poll::Ready(Ok(done.into_parts().io.into_inner())),
-                None => std::task::Poll::Pending,
-            }
-        })
-        .await
+    let mut connection = connection;
+    let told = closing.run_until_cancelled(poll_fn(|cx| connection.poll_without_shutdown(cx))).await;
+    match told {
+        Some(ended) => ended?,
+        None => {
+            Pin::new(&mut connection).graceful_shutdown();
+            poll_fn(|cx| connection.poll_without_shutdown(cx)).await?;
+        }
     }
+    Ok(connection.into_parts().io.into_inner())
 }
 
 /// The body of an answer, which tells the connection's clock when it is written.
@@ -187,10 +178,10 @@ impl http_body::Body for AnswerBody {
     type Error = axum::Error;
 
     fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        std::pin::Pin::new(&mut self.body).poll_frame(cx)
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -24,9 +24,10 @@ use crate::observe::metrics::Gauges;
 
 /// The contract's two routes.
 pub fn contract(service: Arc<Service>) -> Router {
-    let routes = Router::new()
-        .route("/v1/models", only_get(get(models)))
-        .route("/v1/chat/completions", post(chat).fallback(|| async { answer_failure(&Failure::wrong_method("POST")) }));
+    let routes = Router::new().route("/v1/models", only_get(get(models))).route(
+        "/v1/chat/completions",
+        post(chat).fallback(|| async { answer_failure(&Failure::wrong_method("POST")) }),
+    );
     guarded(routes, service)
 }
 
@@ -171,7 +172,14 @@ mod tests {
     #[tokio::test]
     async fn a_panic_becomes_a_502_that_says_nothing_of_its_message() {
         let routes: Router = Router::new()
-            .route("/", get(|| async { if true { panic!("CANARY of a panic") } }))
+            .route(
+                "/",
+                get(|| async {
+                    if true {
+                        panic!("CANARY of a panic")
+                    }
+                }),
+            )
             .layer(CatchPanicLayer::custom(answer_panic));
         let response = routes.oneshot(Request::new(Body::empty())).await.unwrap();
         assert_eq!(response.status(), StatusCode::BAD_GATEWAY);

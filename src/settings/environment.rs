@@ -43,9 +43,7 @@ impl Environment {
                 environment.variables.push((name, value.into()));
             }
         }
-        environment
-            .variables
-            .sort_by(|one, other| one.0.cmp(&other.0));
+        environment.variables.sort_by(|one, other| one.0.cmp(&other.0));
         environment
     }
 
@@ -75,15 +73,10 @@ impl Environment {
                 }
                 .into()
             };
-            let path: Vec<String> = name
-                .trim_start_matches(PREFIX)
-                .split("__")
-                .map(str::to_ascii_lowercase)
-                .collect();
+            let path: Vec<String> = name.trim_start_matches(PREFIX).split("__").map(str::to_ascii_lowercase).collect();
             let key = match schema::look_up(&path) {
                 Step::Value(key)
-                    if *name == schema::variable(&path)
-                        && path.iter().all(|part| !part.is_empty() && part != "*") =>
+                    if *name == schema::variable(&path) && path.iter().all(|part| !part.is_empty() && part != "*") =>
                 {
                     key
                 }
@@ -142,9 +135,7 @@ fn insert(values: &mut Dict, path: &[String], value: Value) {
             values.insert(last.clone(), value);
         }
         [first, rest @ ..] => {
-            let inner = values
-                .entry(first.clone())
-                .or_insert_with(|| Dict::new().into());
+            let inner = values.entry(first.clone()).or_insert_with(|| Dict::new().into());
             if let Value::Dict(_, inner) = inner {
                 insert(inner, rest, value);
             }
@@ -169,11 +160,7 @@ mod tests {
         ])
         .values()
         .unwrap();
-        let at = |path: &str| {
-            Value::from(values.clone())
-                .find(path)
-                .unwrap_or_else(|| panic!("{path} is missing"))
-        };
+        let at = |path: &str| Value::from(values.clone()).find(path).unwrap_or_else(|| panic!("{path} is missing"));
         assert_eq!(at("port").to_i128(), Some(9000));
         assert_eq!(at("models.default").as_str(), Some("0123"));
         assert_eq!(at("limits.body").as_str(), Some("64MiB"));
@@ -183,8 +170,7 @@ mod tests {
 
     #[test]
     fn neither_the_token_nor_a_foreign_variable_is_among_the_values() {
-        let environment =
-            Environment::from_pairs([("ADAPTER_TOKEN", "canary"), ("PATH", "canary")]);
+        let environment = Environment::from_pairs([("ADAPTER_TOKEN", "canary"), ("PATH", "canary")]);
         assert!(environment.values().unwrap().is_empty());
         assert!(!format!("{environment:?}").contains("canary"));
     }

@@ -26,9 +26,7 @@ fn shown() -> Vec<Shown> {
         let key = line.split(" = ").next().unwrap_or("");
         let is_key = line.contains(" = ")
             && !key.is_empty()
-            && key
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         if line.starts_with('[') && line.ends_with(']') {
             let mut head = toml::Value::Table(toml::from_str(line).unwrap());
             table.clear();
@@ -67,10 +65,7 @@ fn where_the_example_shows_a_default_it_is_the_default() {
         }
     }
     let mut defaults = 0;
-    count_values(
-        &toml::Value::Table(toml::from_str(layers::DEFAULTS).unwrap()),
-        &mut defaults,
-    );
+    count_values(&toml::Value::Table(toml::from_str(layers::DEFAULTS).unwrap()), &mut defaults);
     assert_eq!(compared, defaults, "the example shows every default");
 }
 
@@ -93,11 +88,7 @@ fn every_key_appears_in_the_example() {
     for key in KEYS {
         assert!(known.contains(key.path), "{:?} is missing", key.path);
     }
-    assert_eq!(
-        shown().len(),
-        KEYS.len(),
-        "the example shows each key once and nothing else"
-    );
+    assert_eq!(shown().len(), KEYS.len(), "the example shows each key once and nothing else");
 }
 
 /// Writes the example, or a version of it, beside a token file and loads it.
@@ -114,10 +105,7 @@ fn the_example_is_a_good_configuration_as_it_stands() {
     let settings = load_beside_a_token(EXAMPLE);
     assert_eq!(settings.port, 8480);
     assert_eq!(settings.tokens.iter().collect::<Vec<_>>(), [b"a-token"]);
-    assert_eq!(
-        settings.upstreams[0].url.as_str(),
-        "http://127.0.0.1:11434/"
-    );
+    assert_eq!(settings.upstreams[0].url.as_str(), "http://127.0.0.1:11434/");
     assert_eq!(settings.timeouts.turn, Duration::from_secs(285));
 }
 
@@ -129,10 +117,9 @@ fn the_example_is_a_good_configuration_with_every_key_switched_on() {
         .map(|line| {
             let bare = line.strip_prefix("# ").unwrap_or(line);
             let is_setting = bare.starts_with('[')
-                || bare.split_once(" = ").is_some_and(|(key, _)| {
-                    key.bytes()
-                        .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-                });
+                || bare
+                    .split_once(" = ")
+                    .is_some_and(|(key, _)| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
             if is_setting { bare } else { line }
         })
         .flat_map(|line| [line, "\n"])
@@ -153,10 +140,7 @@ fn every_default_is_of_a_key_that_is_known() {
                 path.pop();
             }
         } else {
-            assert!(
-                matches!(schema::look_up(path), Step::Value(_)),
-                "{path:?} is not a key"
-            );
+            assert!(matches!(schema::look_up(path), Step::Value(_)), "{path:?} is not a key");
         }
     }
     let defaults = toml::Value::Table(toml::from_str(layers::DEFAULTS).unwrap());
@@ -167,14 +151,8 @@ fn every_default_is_of_a_key_that_is_known() {
 fn a_model_server_that_was_found_has_the_defaults_of_a_configured_one() {
     let url = "http://127.0.0.1:11434";
     let found = UpstreamSettings::new("local", Url::parse(url).unwrap());
-    let environment = Environment::from_pairs([
-        ("ADAPTER_TOKEN", "t"),
-        ("ADAPTER_UPSTREAM__LOCAL__URL", url),
-    ]);
+    let environment = Environment::from_pairs([("ADAPTER_TOKEN", "t"), ("ADAPTER_UPSTREAM__LOCAL__URL", url)]);
     let configured = load(&Source::Nothing, &environment).unwrap();
-    assert_eq!(
-        format!("{found:?}"),
-        format!("{:?}", configured.upstreams[0])
-    );
+    assert_eq!(format!("{found:?}"), format!("{:?}", configured.upstreams[0]));
     assert!(found.certificate_authorities.is_none());
 }

@@ -34,30 +34,23 @@ impl File {
             return Err(refuse("a folder", "Name the file in it."));
         }
         let bytes = std::fs::read(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => refuse(
-                "no file there",
-                "Correct the path, or copy adapter.toml.example to it.",
-            ),
-            std::io::ErrorKind::PermissionDenied => refuse(
-                "a file that this user may not read",
-                "Let this user read it, or start Weir as its owner.",
-            ),
+            std::io::ErrorKind::NotFound => {
+                refuse("no file there", "Correct the path, or copy adapter.toml.example to it.")
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                refuse("a file that this user may not read", "Let this user read it, or start Weir as its owner.")
+            }
             _ => refuse("a file that can't be read", "Check the disk it lies on."),
         })?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| refuse("bytes that are not UTF-8 text", "Save it again as UTF-8."))?;
-        let table: toml::Table =
-            toml::from_str(&text).map_err(|error| syntax(path, &text, &error))?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| refuse("bytes that are not UTF-8 text", "Save it again as UTF-8."))?;
+        let table: toml::Table = toml::from_str(&text).map_err(|error| syntax(path, &text, &error))?;
         let mut lines = HashMap::new();
         // A date has no place here anyway, and is the one thing whose keys have no lines.
         if let Ok(tree) = toml::from_str::<Tree>(&text) {
             tree.note_lines(&text, &mut Vec::new(), &mut lines);
         }
-        let file = Self {
-            path: path.to_owned(),
-            text,
-            lines,
-        };
+        let file = Self { path: path.to_owned(), text, lines };
         file.check_keys(&table, &mut Vec::new())?;
         Ok(file)
     }
@@ -85,11 +78,7 @@ impl File {
                 .into()
             };
             // `*` is the name of the defaults' own tables.
-            let step = if name == "*" {
-                Step::Unknown
-            } else {
-                schema::look_up(path)
-            };
+            let step = if name == "*" { Step::Unknown } else { schema::look_up(path) };
             match (step, value) {
                 (Step::Unknown, _) => {
                     let advice = schema::advise(path, true);
@@ -101,10 +90,7 @@ impl File {
                         "Give the model server a name of your own: write [upstream.local] with its keys below."
                             .to_owned()
                     } else {
-                        format!(
-                            "Write it as [{}] with its keys below.",
-                            schema::written(path)
-                        )
+                        format!("Write it as [{}] with its keys below.", schema::written(path))
                     };
                     return Err(refuse(kind(other), "a table".to_owned(), mend));
                 }
@@ -176,12 +162,7 @@ enum Tree {
 }
 
 impl Tree {
-    fn note_lines(
-        &self,
-        text: &str,
-        path: &mut Vec<String>,
-        lines: &mut HashMap<Vec<String>, usize>,
-    ) {
+    fn note_lines(&self, text: &str, path: &mut Vec<String>, lines: &mut HashMap<Vec<String>, usize>) {
         let Self::Table(entries) = self else { return };
         for (name, inner) in entries {
             path.push(name.get_ref().clone());

@@ -64,21 +64,15 @@ impl Layers {
         if let Some(file) = &file {
             figment = figment.merge(Layer::from_toml(FROM_FILE, &file.text)?);
         }
-        figment = figment.merge(Layer {
-            name: FROM_ENVIRONMENT,
-            values: Profile::Default.collect(environment.values()?),
-        });
+        figment =
+            figment.merge(Layer { name: FROM_ENVIRONMENT, values: Profile::Default.collect(environment.values()?) });
         let mut values = Dict::new();
         for top in schema::KEYS.iter().filter_map(|key| key.path.first()) {
             if let Ok(value) = figment.find_value(top) {
                 values.insert((*top).to_owned(), value);
             }
         }
-        Ok(Self {
-            figment,
-            values,
-            file,
-        })
+        Ok(Self { figment, values, file })
     }
 
     /// The value of a key, or of the defaults' table `*` in the place of a name.
@@ -89,19 +83,10 @@ impl Layers {
             let fallback: Vec<&str> = parents.iter().copied().chain(["*", last]).collect();
             self.value(&fallback)
         })?;
-        let layer = self
-            .figment
-            .get_metadata(value.tag())
-            .map_or("", |metadata| metadata.name.as_ref());
+        let layer = self.figment.get_metadata(value.tag()).map_or("", |metadata| metadata.name.as_ref());
         let (place, folder) = match (layer, &self.file) {
-            (FROM_ENVIRONMENT, _) => (
-                format!("environment, {}", schema::variable(path)),
-                PathBuf::new(),
-            ),
-            (FROM_FILE, Some(file)) => (
-                file.place(path),
-                file.path.parent().map_or_else(PathBuf::new, Path::to_owned),
-            ),
+            (FROM_ENVIRONMENT, _) => (format!("environment, {}", schema::variable(path)), PathBuf::new()),
+            (FROM_FILE, Some(file)) => (file.place(path), file.path.parent().map_or_else(PathBuf::new, Path::to_owned)),
             _ => (FROM_DEFAULTS.to_owned(), PathBuf::new()),
         };
         Some(Found {
@@ -127,20 +112,14 @@ impl Layers {
     /// The names that stand in a table, in their order.
     pub(super) fn names(&self, table: &[&str]) -> Vec<String> {
         match self.value(table) {
-            Some(Value::Dict(_, entries)) => entries
-                .keys()
-                .filter(|name| *name != "*")
-                .cloned()
-                .collect(),
+            Some(Value::Dict(_, entries)) => entries.keys().filter(|name| *name != "*").cloned().collect(),
             _ => Vec::new(),
         }
     }
 
     /// Where something that stands nowhere should stand: the file, or the environment without one.
     pub(super) fn place(&self, path: &[&str]) -> String {
-        self.file
-            .as_ref()
-            .map_or_else(|| FROM_ENVIRONMENT.to_owned(), |file| file.place(path))
+        self.file.as_ref().map_or_else(|| FROM_ENVIRONMENT.to_owned(), |file| file.place(path))
     }
 
     fn value(&self, path: &[&str]) -> Option<&Value> {

@@ -300,12 +300,7 @@ impl Settings {
         let layers = layers::Layers::read(&Source::Nothing, environment)?;
         let mut settings = rules::without_secrets(&layers, Origin::Found)?;
         settings.upstreams = vec![upstream];
-        settings.tokens = tokens::read(
-            &layers,
-            environment,
-            Some(token_file),
-            &mut settings.warnings,
-        )?;
+        settings.tokens = tokens::read(&layers, environment, Some(token_file), &mut settings.warnings)?;
         Ok(settings)
     }
 }

@@ -13,12 +13,7 @@ pub(super) fn read(layers: &Layers) -> Result<ModelSettings, SettingsError> {
         .get(&["models", "default"])
         .map(|found| found.text("the id of a model, as your model server lists it"))
         .transpose()?;
-    Ok(ModelSettings {
-        default,
-        expose: expose(layers)?,
-        alias: aliases(layers)?,
-        overrides: overrides(layers)?,
-    })
+    Ok(ModelSettings { default, expose: expose(layers)?, alias: aliases(layers)?, overrides: overrides(layers)? })
 }
 
 fn expose(layers: &Layers) -> Result<Option<Vec<String>>, SettingsError> {
@@ -38,11 +33,7 @@ fn expose(layers: &Layers) -> Result<Option<Vec<String>>, SettingsError> {
         match entry.as_str() {
             Some(pattern) if !pattern.trim().is_empty() => patterns.push(pattern.to_owned()),
             _ => {
-                return Err(found.refuse(
-                    format!("a list that holds {}", super::value::kind(entry)),
-                    accepted,
-                    mend,
-                ));
+                return Err(found.refuse(format!("a list that holds {}", super::value::kind(entry)), accepted, mend));
             }
         }
     }
@@ -106,14 +97,7 @@ fn overrides(layers: &Layers) -> Result<BTreeMap<String, ModelOverride>, Setting
             ("medium", Reasoning::Medium),
             ("high", Reasoning::High),
         ])?;
-        overrides.insert(
-            name.clone(),
-            ModelOverride {
-                images: sees,
-                context,
-                reasoning,
-            },
-        );
+        overrides.insert(name.clone(), ModelOverride { images: sees, context, reasoning });
     }
     Ok(overrides)
 }

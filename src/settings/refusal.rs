@@ -30,15 +30,7 @@ pub(super) struct Refusal<'a> {
 
 impl From<Refusal<'_>> for SettingsError {
     fn from(refusal: Refusal<'_>) -> Self {
-        let Refusal {
-            place,
-            key,
-            found,
-            accepted,
-            mend,
-        } = refusal;
-        Self::Refused(format!(
-            "{place}: {key}: found {found}; accepted: {accepted}. {mend}"
-        ))
+        let Refusal { place, key, found, accepted, mend } = refusal;
+        Self::Refused(format!("{place}: {key}: found {found}; accepted: {accepted}. {mend}"))
     }
 }

@@ -8,9 +8,7 @@ use super::layers::Layers;
 use super::refusal::SettingsError;
 use super::tokens::Tokens;
 use super::value::Found;
-use super::{
-    Format, Level, Limits, LogSettings, MetricsSettings, Origin, Settings, Timeouts, models,
-};
+use super::{Format, Level, Limits, LogSettings, MetricsSettings, Origin, Settings, Timeouts, models};
 
 /// The contract's security floor: a smaller cap breaks picture turns without anybody seeing why.
 const SMALLEST_BODY: u64 = 52_428_800;
@@ -98,17 +96,9 @@ fn limits(layers: &Layers) -> Result<Limits, SettingsError> {
     let found_in_flight = layers.require(&["limits", "in_flight"])?;
     let in_flight = found_in_flight.size()?;
     if in_flight < body {
-        let said = if found_in_flight.is_default {
-            &found_body
-        } else {
-            &found_in_flight
-        };
+        let said = if found_in_flight.is_default { &found_body } else { &found_in_flight };
         return Err(said.refuse(
-            format!(
-                "limits.in_flight of {} under limits.body of {}",
-                sized(in_flight),
-                sized(body)
-            ),
+            format!("limits.in_flight of {} under limits.body of {}", sized(in_flight), sized(body)),
             "limits.in_flight (all bodies together) of at least limits.body (one body)",
             "Raise limits.in_flight or lower limits.body; otherwise the largest turn could never start.",
         ));
@@ -130,8 +120,7 @@ fn count(layers: &Layers, name: &str, least: u64, most: u64) -> Result<usize, Se
 }
 
 fn timeouts(layers: &Layers) -> Result<Timeouts, SettingsError> {
-    let read =
-        |name: &str, longest: Duration| layers.require(&["timeouts", name])?.duration(longest);
+    let read = |name: &str, longest: Duration| layers.require(&["timeouts", name])?.duration(longest);
     Ok(Timeouts {
         turn: read("turn", LONGEST_TURN)?,
         body: read("body", LONGEST_OTHER)?,
@@ -151,9 +140,7 @@ fn log(layers: &Layers) -> Result<LogSettings, SettingsError> {
             ("debug", Level::Debug),
             ("trace", Level::Trace),
         ])?,
-        format: layers
-            .require(&["log", "format"])?
-            .word(&[("text", Format::Text), ("json", Format::Json)])?,
+        format: layers.require(&["log", "format"])?.word(&[("text", Format::Text), ("json", Format::Json)])?,
     })
 }
 

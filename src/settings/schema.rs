@@ -76,11 +76,7 @@ pub(super) enum Step {
 pub(super) fn look_up<S: AsRef<str>>(path: &[S]) -> Step {
     let fits = |key: &&Key| {
         key.path.len() >= path.len()
-            && key
-                .path
-                .iter()
-                .zip(path)
-                .all(|(known, given)| *known == "*" || *known == given.as_ref())
+            && key.path.iter().zip(path).all(|(known, given)| *known == "*" || *known == given.as_ref())
     };
     match KEYS.iter().find(fits) {
         Some(key) if key.path.len() == path.len() => Step::Value(key),
@@ -93,15 +89,9 @@ pub(super) fn look_up<S: AsRef<str>>(path: &[S]) -> Step {
 pub(super) fn written<S: AsRef<str>>(path: &[S]) -> String {
     let parts = path.iter().map(|part| {
         let part = part.as_ref();
-        let bare = !part.is_empty()
-            && part
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
-        if bare {
-            part.to_owned()
-        } else {
-            format!("{:?}", part.chars().take(80).collect::<String>())
-        }
+        let bare =
+            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        if bare { part.to_owned() } else { format!("{:?}", part.chars().take(80).collect::<String>()) }
     });
     parts.collect::<Vec<_>>().join(".")
 }
@@ -120,20 +110,10 @@ pub(super) struct Advice {
 
 /// What to say about an unknown key of the file, or about an unknown variable (which can't name a table).
 pub(super) fn advise<S: AsRef<str>>(path: &[S], in_file: bool) -> Advice {
-    let last = path
-        .last()
-        .map_or("", |part| part.as_ref())
-        .to_ascii_lowercase();
-    let first = path
-        .first()
-        .map_or("", |part| part.as_ref())
-        .to_ascii_lowercase();
+    let last = path.last().map_or("", |part| part.as_ref()).to_ascii_lowercase();
+    let first = path.first().map_or("", |part| part.as_ref()).to_ascii_lowercase();
     let nearest = nearest(path, in_file);
-    let nearest = if in_file {
-        written(&nearest)
-    } else {
-        variable(&nearest)
-    };
+    let nearest = if in_file { written(&nearest) } else { variable(&nearest) };
     match last.as_str() {
         "token" | "tokens" => Advice {
             accepted: "token_file (the path of a file with one token a line), or ADAPTER_TOKEN in the environment"
@@ -164,10 +144,7 @@ pub(super) fn advise<S: AsRef<str>>(path: &[S], in_file: bool) -> Advice {
 }
 
 fn is_address(word: &str) -> bool {
-    matches!(
-        word,
-        "address" | "addr" | "host" | "hostname" | "bind" | "listen" | "interface"
-    )
+    matches!(word, "address" | "addr" | "host" | "hostname" | "bind" | "listen" | "interface")
 }
 
 /// The known path that is most like this one: the same name in another table counts more than a like name in this one.
@@ -175,8 +152,7 @@ fn nearest<S: AsRef<str>>(path: &[S], tables: bool) -> Vec<&str> {
     let given = path.last().map_or("", |part| part.as_ref());
     let score = |known: &[&str]| {
         let name = known.last().copied().unwrap_or("");
-        let likeness =
-            strsim::normalized_damerau_levenshtein(&name.to_lowercase(), &given.to_lowercase());
+        let likeness = strsim::normalized_damerau_levenshtein(&name.to_lowercase(), &given.to_lowercase());
         let whole = strsim::normalized_damerau_levenshtein(
             &written(known),
             &written(&path.iter().map(AsRef::as_ref).collect::<Vec<&str>>()),
@@ -213,19 +189,11 @@ fn nearest<S: AsRef<str>>(path: &[S], tables: bool) -> Vec<&str> {
 
 /// The keys that are known in the table of this path.
 fn siblings<S: AsRef<str>>(path: &[S]) -> String {
-    let table: Vec<&str> = path
-        .iter()
-        .take(path.len().saturating_sub(1))
-        .map(AsRef::as_ref)
-        .collect();
+    let table: Vec<&str> = path.iter().take(path.len().saturating_sub(1)).map(AsRef::as_ref).collect();
     let mut known: Vec<&str> = Vec::new();
     for key in KEYS {
         let inside = key.path.len() > table.len()
-            && key
-                .path
-                .iter()
-                .zip(&table)
-                .all(|(part, given)| *part == "*" || part == given);
+            && key.path.iter().zip(&table).all(|(part, given)| *part == "*" || part == given);
         if !inside {
             continue;
         }

@@ -28,10 +28,7 @@ pub fn find(explicit: Option<&Path>) -> Result<Source, SettingsError> {
 
 /// The folder of this user's Weir: `$XDG_CONFIG_HOME/weir`, else `~/.config/weir`; `None` without a home.
 pub fn configuration_folder() -> Option<PathBuf> {
-    folder_from(
-        std::env::var_os("XDG_CONFIG_HOME"),
-        std::env::var_os("HOME"),
-    )
+    folder_from(std::env::var_os("XDG_CONFIG_HOME"), std::env::var_os("HOME"))
 }
 
 /// The base directory specification says that a relative `XDG_CONFIG_HOME` doesn't count.
@@ -39,19 +36,11 @@ fn folder_from(config_home: Option<OsString>, home: Option<OsString>) -> Option<
     config_home
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
-        .or_else(|| {
-            home.map(PathBuf::from)
-                .filter(|path| path.is_absolute())
-                .map(|path| path.join(".config"))
-        })
+        .or_else(|| home.map(PathBuf::from).filter(|path| path.is_absolute()).map(|path| path.join(".config")))
         .map(|path| path.join("weir"))
 }
 
-fn find_among(
-    explicit: Option<&Path>,
-    here: &Path,
-    folder: Option<&Path>,
-) -> Result<Source, SettingsError> {
+fn find_among(explicit: Option<&Path>, here: &Path, folder: Option<&Path>) -> Result<Source, SettingsError> {
     // A file that is there but can't be looked at is taken, so that reading it says what is wrong.
     let is_there = |path: &Path| path.try_exists().unwrap_or(true);
     if let Some(path) = explicit {
@@ -98,22 +87,15 @@ mod tests {
     #[test]
     fn without_any_folder_there_is_nothing() {
         let here = tempfile::tempdir().unwrap();
-        assert_eq!(
-            find_among(None, here.path(), None).unwrap(),
-            Source::Nothing
-        );
+        assert_eq!(find_among(None, here.path(), None).unwrap(), Source::Nothing);
     }
 
     #[test]
     fn the_users_folder_follows_the_base_directory_specification() {
-        let folder = |config: Option<&str>, home: Option<&str>| {
-            folder_from(config.map(Into::into), home.map(Into::into))
-        };
+        let folder =
+            |config: Option<&str>, home: Option<&str>| folder_from(config.map(Into::into), home.map(Into::into));
         assert_eq!(folder(Some("/c"), Some("/h")), Some("/c/weir".into()));
-        assert_eq!(
-            folder(Some("relative"), Some("/h")),
-            Some("/h/.config/weir".into())
-        );
+        assert_eq!(folder(Some("relative"), Some("/h")), Some("/h/.config/weir".into()));
         assert_eq!(folder(Some(""), Some("/h")), Some("/h/.config/weir".into()));
         assert_eq!(folder(None, None), None);
     }

@@ -50,12 +50,8 @@ pub(super) fn read(
                 place: "environment".to_owned(),
                 key: "ADAPTER_TOKEN",
                 found: fault.to_owned(),
-                accepted:
-                    "the bytes of one token as the app sends them, without white space around them"
-                        .to_owned(),
-                mend:
-                    "Set it again, or unset it and use token_file; `weir token` makes a good one."
-                        .to_owned(),
+                accepted: "the bytes of one token as the app sends them, without white space around them".to_owned(),
+                mend: "Set it again, or unset it and use token_file; `weir token` makes a good one.".to_owned(),
             }
             .into());
         }
@@ -82,22 +78,14 @@ pub(super) fn read(
     };
     let bytes = secret_file::read(&found, &path, ACCEPTED)?;
     let mut tokens = Vec::new();
-    for (number, line) in bytes
-        .expose_secret()
-        .split(|byte| *byte == b'\n')
-        .enumerate()
-    {
+    for (number, line) in bytes.expose_secret().split(|byte| *byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             continue;
         }
         if let Some(fault) = fault(line) {
             return Err(found.refuse(
-                format!(
-                    "{fault} in line {} of {}",
-                    number + 1,
-                    secret_file::shown(&found, &path)
-                ),
+                format!("{fault} in line {} of {}", number + 1, secret_file::shown(&found, &path)),
                 ACCEPTED,
                 "Write the token as the app sends it, with nothing around it.",
             ));
@@ -132,10 +120,7 @@ fn fault(token: &[u8]) -> Option<&'static str> {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     if token.is_empty() {
         Some("an empty token")
-    } else if token
-        .iter()
-        .any(|byte| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f)
-    {
+    } else if token.iter().any(|byte| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f) {
         Some("a token with a control character or a line break, which HTTP can't carry")
     } else if is_blank(token.first()) || is_blank(token.last()) {
         Some("a token with white space at an edge, which HTTP strips, so that it could never match")
@@ -150,25 +135,10 @@ mod tests {
 
     #[test]
     fn a_token_is_any_bytes_that_a_header_can_carry() {
-        for good in [
-            b"x".as_slice(),
-            b"a b\tc",
-            "schl\u{fc}ssel".as_bytes(),
-            b"\xff\xfe",
-        ] {
+        for good in [b"x".as_slice(), b"a b\tc", "schl\u{fc}ssel".as_bytes(), b"\xff\xfe"] {
             assert_eq!(fault(good), None, "{good:?}");
         }
-        for bad in [
-            b"".as_slice(),
-            b" x",
-            b"x ",
-            b"\tx",
-            b"x\t",
-            b"x\r",
-            b"x\ny",
-            b"x\0y",
-            b"x\x7f",
-        ] {
+        for bad in [b"".as_slice(), b" x", b"x ", b"\tx", b"x\t", b"x\r", b"x\ny", b"x\0y", b"x\x7f"] {
             assert!(fault(bad).is_some(), "{bad:?}");
         }
     }

@@ -18,22 +18,13 @@ const URL: &str = "an http or https address such as \"http://127.0.0.1:11434\", 
                    route";
 
 /// Reads every model server, in the order of their names.
-pub(super) fn read_all(
-    layers: &Layers,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<UpstreamSettings>, SettingsError> {
+pub(super) fn read_all(layers: &Layers, warnings: &mut Vec<String>) -> Result<Vec<UpstreamSettings>, SettingsError> {
     let names = layers.names(&["upstream"]);
-    names
-        .iter()
-        .map(|name| read(layers, name, warnings))
-        .collect()
+    names.iter().map(|name| read(layers, name, warnings)).collect()
 }
 
 /// Refuses an address at which Weir itself will listen: each turn would go round in a circle.
-pub(super) fn refuse_weir_itself(
-    layers: &Layers,
-    settings: &Settings,
-) -> Result<(), SettingsError> {
+pub(super) fn refuse_weir_itself(layers: &Layers, settings: &Settings) -> Result<(), SettingsError> {
     for upstream in &settings.upstreams {
         let here = match upstream.url.host() {
             Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),
@@ -51,14 +42,8 @@ pub(super) fn refuse_weir_itself(
     Ok(())
 }
 
-fn read(
-    layers: &Layers,
-    name: &str,
-    warnings: &mut Vec<String>,
-) -> Result<UpstreamSettings, SettingsError> {
-    let good = |byte: u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-'
-    };
+fn read(layers: &Layers, name: &str, warnings: &mut Vec<String>) -> Result<UpstreamSettings, SettingsError> {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     if name.is_empty() || !name.bytes().all(good) {
         return Err(Refusal {
             place: layers.place(&["upstream", name]),
@@ -88,18 +73,12 @@ fn read(
         ("vllm", Kind::Vllm),
         ("openai", Kind::OpenAi),
     ])?;
-    let certificate_authorities = layers
-        .get(&path("ca_file"))
-        .map(|found| certificates(&found, &url))
-        .transpose()?;
+    let certificate_authorities = layers.get(&path("ca_file")).map(|found| certificates(&found, &url)).transpose()?;
     Ok(UpstreamSettings {
         name: name.to_owned(),
         url,
         kind,
-        api_key: layers
-            .get(&path("api_key_file"))
-            .map(|found| api_key(&found, warnings))
-            .transpose()?,
+        api_key: layers.get(&path("api_key_file")).map(|found| api_key(&found, warnings)).transpose()?,
         certificate_authorities,
         concurrency: concurrency(&layers.require(&path("concurrency"))?)?,
         context: layers
@@ -107,10 +86,7 @@ fn read(
             .map(|found| found.number(1..=u64::from(u32::MAX)))
             .transpose()?
             .and_then(|context| u32::try_from(context).ok()),
-        keep_alive: layers
-            .get(&path("keep_alive"))
-            .map(|found| keep_alive(&found))
-            .transpose()?,
+        keep_alive: layers.get(&path("keep_alive")).map(|found| keep_alive(&found)).transpose()?,
     })
 }
 
@@ -136,24 +112,16 @@ fn keep_alive(found: &Found) -> Result<String, SettingsError> {
     if unsigned.parse::<u32>().is_ok() || is_duration(unsigned) {
         Ok(text)
     } else {
-        Err(found.refuse(
-            found.shown(),
-            accepted,
-            "Write a number and a unit (s, m, h), or a bare number of seconds.",
-        ))
+        Err(found.refuse(found.shown(), accepted, "Write a number and a unit (s, m, h), or a bare number of seconds."))
     }
 }
 
 fn is_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
-        let number = rest
-            .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
-            .unwrap_or(rest.len());
+        let number = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
         let (digits, after) = rest.split_at(number);
-        let unit = after
-            .find(|letter: char| letter.is_ascii_digit() || letter == '.')
-            .unwrap_or(after.len());
+        let unit = after.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(after.len());
         let (unit, after) = after.split_at(unit);
         let known = matches!(unit, "ns" | "us" | "µs" | "ms" | "s" | "m" | "h");
         if digits.parse::<f64>().is_err() || !known {
@@ -175,20 +143,12 @@ fn address(found: &Found) -> Result<Url, SettingsError> {
         found.shown()
     };
     let refuse = |what: &str, mend: &str| {
-        let what = if what.is_empty() {
-            shown.clone()
-        } else {
-            format!("{shown}, {what}")
-        };
+        let what = if what.is_empty() { shown.clone() } else { format!("{shown}, {what}") };
         found.refuse(what, URL, mend)
     };
-    let mut url =
-        Url::parse(text).map_err(|_| refuse("", "Write the whole address, from http:// on."))?;
+    let mut url = Url::parse(text).map_err(|_| refuse("", "Write the whole address, from http:// on."))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(refuse(
-            "which is neither http nor https",
-            "Write the whole address, from http:// on.",
-        ));
+        return Err(refuse("which is neither http nor https", "Write the whole address, from http:// on."));
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(refuse(
@@ -224,21 +184,14 @@ fn is_route(base: &str, is_versioned: bool) -> bool {
     match parts.as_slice() {
         [] => false,
         [.., "api"] => !is_versioned,
-        [.., "api", call] => matches!(
-            *call,
-            "chat" | "generate" | "tags" | "show" | "ps" | "version" | "embed" | "embeddings"
-        ),
+        [.., "api", call] => {
+            matches!(*call, "chat" | "generate" | "tags" | "show" | "ps" | "version" | "embed" | "embeddings")
+        }
         [.., last] => {
             parts.contains(&"v1")
                 || matches!(
                     *last,
-                    "completions"
-                        | "models"
-                        | "responses"
-                        | "embeddings"
-                        | "tokenize"
-                        | "props"
-                        | "slots"
+                    "completions" | "models" | "responses" | "embeddings" | "tokenize" | "props" | "slots"
                 )
         }
     }

@@ -52,16 +52,15 @@ impl Found {
 
     /// A whole number in this range.
     pub(super) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, SettingsError> {
-        self.whole()
-            .and_then(|number| u64::try_from(number).ok())
-            .filter(|number| range.contains(number))
-            .ok_or_else(|| {
+        self.whole().and_then(|number| u64::try_from(number).ok()).filter(|number| range.contains(number)).ok_or_else(
+            || {
                 self.refuse(
                     self.shown(),
                     format!("a whole number from {} to {}", range.start(), range.end()),
                     self.set_to("N (a number without quotes)"),
                 )
-            })
+            },
+        )
     }
 
     /// A number of bytes, as a plain integer or as a size with a unit.
@@ -72,11 +71,7 @@ impl Found {
             (None, None) => None,
         };
         size.ok_or_else(|| {
-            self.refuse(
-                self.shown(),
-                "a size such as \"64MiB\", or a whole number of bytes",
-                self.set_to("\"64MiB\""),
-            )
+            self.refuse(self.shown(), "a size such as \"64MiB\", or a whole number of bytes", self.set_to("\"64MiB\""))
         })
     }
 
@@ -119,8 +114,7 @@ impl Found {
         }
         let mut nearest: Option<(f64, &str)> = None;
         for (word, _) in words {
-            let likeness =
-                strsim::normalized_damerau_levenshtein(word, &given.unwrap_or("").to_lowercase());
+            let likeness = strsim::normalized_damerau_levenshtein(word, &given.unwrap_or("").to_lowercase());
             if likeness >= 0.5 && nearest.is_none_or(|(best, _)| likeness > best) {
                 nearest = Some((likeness, word));
             }

@@ -63,7 +63,7 @@ pub enum NoAnswer {
 /// # Errors
 /// There is no whole answer; whatever text there was is dropped.
 pub async fn collapse(
-    mut pieces: Pieces,
+    mut pieces: Box<Pieces>,
     classifier: &Classifier,
     cap: u64,
     first: impl FnOnce(),
@@ -150,13 +150,15 @@ impl Gathering {
 
 /// Puts the pieces of one call together: the first has its id and name, the others more of its arguments.
 fn add_call(calls: &mut Vec<ToolCall>, piece: ToolCall) {
-    match calls.iter_mut().find(|call| call.index == piece.index) {
-        Some(call) if call.arguments.len() + piece.arguments.len() <= LONGEST_CALL => {
-            call.id.push_str(&piece.id);
-            call.name.push_str(&piece.name);
-            call.arguments.push_str(&piece.arguments);
+    let Some(call) = calls.iter_mut().find(|call| call.index == piece.index) else {
+        if calls.len() < MOST_CALLS {
+            calls.push(piece);
         }
-        None if calls.len() < MOST_CALLS => calls.push(piece),
-        _ => {}
+        return;
+    };
+    if call.arguments.len() + piece.arguments.len() <= LONGEST_CALL {
+        call.id.push_str(&piece.id);
+        call.name.push_str(&piece.name);
+        call.arguments.push_str(&piece.arguments);
     }
 }

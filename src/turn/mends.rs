@@ -114,24 +114,29 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// Which models needed which mends lately, so that their next turn is right at once.
 #[derive(Debug, Default)]
-pub struct Remembered(Mutex<HashMap<(usize, String), (Instant, Vec<Mend>)>>);
+pub struct Remembered(Mutex<HashMap<ModelOfServer, Lesson>>);
+
+/// The place of a server in the settings, and the name under which it knows a model.
+type ModelOfServer = (usize, String);
+
+#[derive(Debug)]
+struct Lesson {
+    learned: Instant,
+    mends: Vec<Mend>,
+}
 
 impl Remembered {
     /// What the model of that server needed lately.
     pub fn recall(&self, upstream: usize, model: &str) -> Vec<Mend> {
         let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.retain(|_, (since, _)| since.elapsed() < REMEMBERED);
-        remembered.get(&(upstream, model.to_owned())).map(|(_, mends)| mends.clone()).unwrap_or_default()
+        remembered.retain(|_, lesson| lesson.learned.elapsed() < REMEMBERED);
+        remembered.get(&(upstream, model.to_owned())).map(|lesson| lesson.mends.clone()).unwrap_or_default()
     }
 
     /// Keeps what helped.
     pub fn keep(&self, upstream: usize, model: &str, mends: &[Mend]) {
         let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, known) = remembered.entry((upstream, model.to_owned())).or_insert_with(|| (Instant::now(), Vec::new()));
-        for mend in mends {
-            if !known.contains(mend) {
-                known.push(*mend);
-            }
-        }
+        let lesson = Lesson { learned: Instant::now(), mends: mends.to_vec() };
+        remembered.insert((upstream, model.to_owned()), lesson);
     }
 }

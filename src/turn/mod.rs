@@ -98,7 +98,9 @@ impl Turns {
         let queued = Instant::now();
         let permit = admission.admit(latest_start(received, deadline)).await.map_err(|refused| match refused {
             NotAdmitted::QueueFull => Failure::queue_full("all places are taken and the queue is full"),
-            NotAdmitted::NeverStarted => Failure::queue_full("the turn waited in the queue and could not start in time"),
+            NotAdmitted::NeverStarted => {
+                Failure::queue_full("the turn waited in the queue and could not start in time")
+            }
         });
         record.queued = queued.elapsed();
         let _permit = permit?;
@@ -135,11 +137,7 @@ fn latest_start(received: Instant, deadline: Instant) -> Instant {
 }
 
 /// A picture never vanishes: the current one is refused where it cannot be seen, earlier ones are disclosed.
-fn apply_image_policy(
-    conversation: &mut Conversation,
-    entry: &Entry,
-    candidate: &Candidate,
-) -> Result<(), Failure> {
+fn apply_image_policy(conversation: &mut Conversation, entry: &Entry, candidate: &Candidate) -> Result<(), Failure> {
     let sees = matches!(candidate.sight, Sight::Sees(_));
     if let Some(current) = conversation.current()
         && current.images().next().is_some()

@@ -15,7 +15,9 @@ pub fn strip(text: &str, may_reason: bool) -> &str {
         // A block that never closes is all there is: no answer followed.
         return block.split_once(CLOSE).map_or("", |(_, answer)| strip(answer.trim_start(), may_reason));
     }
-    if start.strip_prefix(CHANNEL).is_some_and(|rest| !rest.trim_start().starts_with("final")) || start.starts_with(FINAL) {
+    if start.strip_prefix(CHANNEL).is_some_and(|rest| !rest.trim_start().starts_with("final"))
+        || start.starts_with(FINAL)
+    {
         return final_channel(start);
     }
     match lone_close(text) {
@@ -84,7 +86,8 @@ mod tests {
 
     #[test]
     fn of_channels_only_the_final_one_is_the_answer() {
-        let whole = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello<|return|>";
+        let whole =
+            "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello<|return|>";
         assert_eq!(strip(whole, true), "Hello");
         assert_eq!(strip("<|channel|>final<|message|>Hello", true), "Hello");
         assert_eq!(strip("<|channel|>analysis<|message|>hm", true), "");

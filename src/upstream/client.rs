@@ -109,7 +109,8 @@ impl Client {
                 .ok_or_else(|| refused("ca_file: it holds no certificate that can be used as an authority"))?;
             builder = builder.tls_backend_preconfigured(tls);
         }
-        let http = builder.build().map_err(|_| refused("the system's TLS certificates could not be read; set ca_file"))?;
+        let http =
+            builder.build().map_err(|_| refused("the system's TLS certificates could not be read; set ca_file"))?;
         Ok(Client { http, base: settings.url.clone() })
     }
 

@@ -25,7 +25,7 @@ pub enum Answer {
     /// The server refused it before it generated anything.
     Refused(Meaning),
     /// The server answers; nothing is known yet about how that ends.
-    Begun(Pieces),
+    Begun(Box<Pieces>),
 }
 
 /// One step of an answer.
@@ -63,7 +63,8 @@ pub(super) async fn begin(
     let status = response.status();
     if status.is_success() {
         let splitter = Splitter::new(FRAME_CAP);
-        return Ok(Answer::Begun(Pieces { response, splitter, dialect, ended: false, waiting: VecDeque::new() }));
+        let pieces = Pieces { response, splitter, dialect, ended: false, waiting: VecDeque::new() };
+        return Ok(Answer::Begun(Box::new(pieces)));
     }
     let body = tokio::time::timeout(REFUSAL_TIME, read_capped(&mut response, REFUSAL_CAP)).await;
     // A refusal whose body is cut, endless or slow is still one: its status speaks.

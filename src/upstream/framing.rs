@@ -284,7 +284,11 @@ mod tests {
         for answer in answers {
             for piece in 1..answer.len() {
                 let frames = split(answer.as_bytes(), piece).unwrap();
-                assert_eq!(frames, [document("{\"a\":\"é\"}"), document("{\"b\":2}"), Frame::Done], "{answer:?} by {piece}");
+                assert_eq!(
+                    frames,
+                    [document("{\"a\":\"é\"}"), document("{\"b\":2}"), Frame::Done],
+                    "{answer:?} by {piece}"
+                );
             }
         }
     }

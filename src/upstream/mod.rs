@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::settings::{Timeouts, UpstreamSettings};
+use crate::settings::UpstreamSettings;
 use body::SlicedBody;
 use client::{Broken, Client, ClientError};
 use dialect::{Dialect, Discovery, DiscoveryError};
@@ -34,12 +34,12 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Gets ready to talk to a server; opens no connection.
+    /// Gets ready to talk to a server, to which a connection may take `connect` to come about; opens none yet.
     ///
     /// # Errors
     /// The settings cannot be turned into a client; see [`Client::new`].
-    pub fn new(settings: UpstreamSettings, timeouts: &Timeouts) -> Result<Self, ClientError> {
-        let client = Client::new(&settings, timeouts.connect)?;
+    pub fn new(settings: UpstreamSettings, connect: Duration) -> Result<Self, ClientError> {
+        let client = Client::new(&settings, connect)?;
         Ok(Upstream { settings, client, last_seen: Mutex::new(None) })
     }
 

@@ -11,9 +11,7 @@ use crate::{CANARY, Folder, message, refused, refused_variable, says};
 
 #[test]
 fn an_explicit_file_that_is_missing_is_refused() {
-    let message = find(Some(Path::new("/nowhere/adapter.toml")))
-        .unwrap_err()
-        .to_string();
+    let message = find(Some(Path::new("/nowhere/adapter.toml"))).unwrap_err().to_string();
     says(&message, &["/nowhere/adapter.toml", "adapter.toml.example"]);
     let folder = Folder::new();
     folder.write("mine.toml", "");
@@ -25,11 +23,7 @@ fn an_explicit_file_that_is_missing_is_refused() {
 fn a_file_that_is_missing_a_folder_or_not_text_is_refused() {
     let folder = Folder::new();
     folder.write("bytes.toml", b"port = \xff");
-    let cases = [
-        ("missing.toml", "no file there"),
-        ("", "a folder"),
-        ("bytes.toml", "not UTF-8"),
-    ];
+    let cases = [("missing.toml", "no file there"), ("", "a folder"), ("bytes.toml", "not UTF-8")];
     for (name, found) in cases {
         let path = folder.path(name);
         let message = message(load(&Source::File(path.clone()), &Environment::default()));
@@ -52,14 +46,7 @@ fn a_syntax_error_names_the_line_and_shows_nothing_of_it() {
     ];
     for (text, line, column) in cases {
         let message = message(Folder::new().load(&text, &[]));
-        says(
-            &message,
-            &[
-                "adapter.toml",
-                &format!("line {line}, column "),
-                "accepted: ",
-            ],
-        );
+        says(&message, &["adapter.toml", &format!("line {line}, column "), "accepted: "]);
         if column > 0 {
             says(&message, &[&format!("column {column}:")]);
         }
@@ -98,23 +85,12 @@ proptest! {
 #[test]
 fn a_value_of_the_wrong_sort_names_its_line() {
     let unnamed = message(Folder::new().load("[upstream]\nurl = \"http://h\"", &[]));
-    says(
-        &unnamed,
-        &["line 2: upstream.url: ", "a text", "[upstream.local]"],
-    );
-    refused(
-        "port = \"x\"",
-        "",
-        &["line 2: port: ", "the text \"x\"", "0 to 65535"],
-    );
+    says(&unnamed, &["line 2: upstream.url: ", "a text", "[upstream.local]"]);
+    refused("port = \"x\"", "", &["line 2: port: ", "the text \"x\"", "0 to 65535"]);
     refused("port = true", "", &["true", "whole number"]);
     refused("port = 8480.5", "", &["8480.5", "whole number"]);
     refused("port = 1979-05-27", "", &["port", "a date"]);
-    refused(
-        "limits = 5",
-        "",
-        &["line 2: limits: ", "a number", "a table"],
-    );
+    refused("limits = 5", "", &["line 2: limits: ", "a number", "a table"]);
     refused("log = [1979-05-27]", "", &["log", "a list", "a table"]);
     refused("[port]\na = 1", "", &["port", "a table", "a value"]);
     refused("", "kind = 5", &["line 5: upstream.local.kind: ", "5"]);
@@ -123,89 +99,38 @@ fn a_value_of_the_wrong_sort_names_its_line() {
 
 #[test]
 fn an_unknown_key_names_the_nearest_known_one() {
-    refused(
-        "prot = 1",
-        "",
-        &["line 2: prot: ", "Did you mean port?", "token_file"],
-    );
+    refused("prot = 1", "", &["line 2: prot: ", "Did you mean port?", "token_file"]);
     refused("tokenfile = \"a.b\"", "", &["Did you mean token_file?"]);
-    refused(
-        "[limit]\nbody = 1",
-        "",
-        &["limit: ", "Did you mean limits?"],
-    );
-    refused(
-        "",
-        "[limits]\nconections = 1",
-        &["limits.conections", "Did you mean limits.connections?"],
-    );
-    refused(
-        "",
-        "knid = \"auto\"",
-        &["upstream.local.knid", "Did you mean upstream.local.kind?"],
-    );
-    refused(
-        "",
-        "[models]\nalias.a = \"b\"\naliases.a = \"b\"",
-        &["Did you mean models.alias?"],
-    );
-    refused(
-        "url = \"http://h\"",
-        "",
-        &["url: ", "Did you mean upstream.NAME.url?"],
-    );
-    refused(
-        "",
-        "[log]\ntoken_file = \"a.b\"",
-        &["log.token_file", "Did you mean token_file?"],
-    );
+    refused("[limit]\nbody = 1", "", &["limit: ", "Did you mean limits?"]);
+    refused("", "[limits]\nconections = 1", &["limits.conections", "Did you mean limits.connections?"]);
+    refused("", "knid = \"auto\"", &["upstream.local.knid", "Did you mean upstream.local.kind?"]);
+    refused("", "[models]\nalias.a = \"b\"\naliases.a = \"b\"", &["Did you mean models.alias?"]);
+    refused("url = \"http://h\"", "", &["url: ", "Did you mean upstream.NAME.url?"]);
+    refused("", "[log]\ntoken_file = \"a.b\"", &["log.token_file", "Did you mean token_file?"]);
     refused(
         "",
         "[models.override.\"a:b\"]\nimage = true",
-        &[
-            "models.override.\"a:b\".image",
-            "Did you mean models.override.\"a:b\".images?",
-        ],
+        &["models.override.\"a:b\".image", "Did you mean models.override.\"a:b\".images?"],
     );
-    refused(
-        "",
-        "[models.override.\"*\"]\nimages = true",
-        &["models.override.\"*\""],
-    );
+    refused("", "[models.override.\"*\"]\nimages = true", &["models.override.\"*\""]);
 }
 
 #[test]
 fn a_token_or_a_key_in_the_file_is_refused_without_showing_it() {
     let token = format!("token = \"{CANARY}\"");
     refused(&token, "", &["token: ", "token_file", "ADAPTER_TOKEN"]);
-    refused(
-        "",
-        &token,
-        &["upstream.local.token: ", "token_file", "ADAPTER_TOKEN"],
-    );
+    refused("", &token, &["upstream.local.token: ", "token_file", "ADAPTER_TOKEN"]);
     refused(&format!("tokens = [\"{CANARY}\"]"), "", &["token_file"]);
-    refused(
-        "",
-        &format!("api_key = \"{CANARY}\""),
-        &["upstream.local.api_key: ", "api_key_file"],
-    );
+    refused("", &format!("api_key = \"{CANARY}\""), &["upstream.local.api_key: ", "api_key_file"]);
     refused(&format!("password = \"{CANARY}\""), "", &["password"]);
 }
 
 #[test]
 fn there_is_no_key_for_an_address() {
     for key in ["address", "host", "bind", "listen"] {
-        refused(
-            &format!("{key} = \"0.0.0.0\""),
-            "",
-            &[&format!("{key}: "), "127.0.0.1"],
-        );
+        refused(&format!("{key} = \"0.0.0.0\""), "", &[&format!("{key}: "), "127.0.0.1"]);
         refused("", &format!("[server]\n{key} = \"0.0.0.0\""), &["server"]);
-        refused(
-            "",
-            &format!("[metrics]\n{key} = \"0.0.0.0\""),
-            &["always 127.0.0.1"],
-        );
+        refused("", &format!("[metrics]\n{key} = \"0.0.0.0\""), &["always 127.0.0.1"]);
     }
     refused_variable("ADAPTER_HOST", "0.0.0.0", &["always 127.0.0.1"]);
 }
@@ -213,26 +138,14 @@ fn there_is_no_key_for_an_address() {
 #[test]
 fn an_unknown_variable_names_the_nearest_known_one() {
     refused_variable("ADAPTER_PROT", CANARY, &["Did you mean ADAPTER_PORT?"]);
-    refused_variable(
-        "ADAPTER_LIMIT__BODY",
-        CANARY,
-        &["Did you mean ADAPTER_LIMITS__BODY?"],
-    );
-    refused_variable(
-        "ADAPTER_UPSTREAM__LOCAL__ULR",
-        CANARY,
-        &["Did you mean ADAPTER_UPSTREAM__LOCAL__URL?"],
-    );
+    refused_variable("ADAPTER_LIMIT__BODY", CANARY, &["Did you mean ADAPTER_LIMITS__BODY?"]);
+    refused_variable("ADAPTER_UPSTREAM__LOCAL__ULR", CANARY, &["Did you mean ADAPTER_UPSTREAM__LOCAL__URL?"]);
     refused_variable("ADAPTER_LIMITS", CANARY, &["unknown variable"]);
     refused_variable("ADAPTER_TOKENS", CANARY, &["ADAPTER_TOKEN"]);
     refused_variable("ADAPTER_", CANARY, &["unknown variable"]);
     refused_variable("ADAPTER_port", CANARY, &["Did you mean ADAPTER_PORT?"]);
     refused_variable("ADAPTER_UPSTREAM____URL", CANARY, &["unknown variable"]);
-    refused_variable(
-        "ADAPTER_UPSTREAM__LOCAL__API_KEY",
-        CANARY,
-        &["api_key_file"],
-    );
+    refused_variable("ADAPTER_UPSTREAM__LOCAL__API_KEY", CANARY, &["api_key_file"]);
 }
 
 #[test]
@@ -244,12 +157,6 @@ fn a_bad_value_in_the_environment_names_the_variable() {
     refused_variable("ADAPTER_TIMEOUTS__TURN", "5m", &["5m", "4m 55s"]);
     refused_variable("ADAPTER_MODELS__EXPOSE", "a", &["list", "models.expose"]);
     refused_variable("ADAPTER_MODELS__DEFAULT", " ", &["models.default"]);
-    let environment = Environment::from_pairs([(
-        OsString::from("ADAPTER_PORT"),
-        OsString::from_vec(b"\xff".to_vec()),
-    )]);
-    says(
-        &message(load(&Source::Nothing, &environment)),
-        &["ADAPTER_PORT", "UTF-8"],
-    );
+    let environment = Environment::from_pairs([(OsString::from("ADAPTER_PORT"), OsString::from_vec(b"\xff".to_vec()))]);
+    says(&message(load(&Source::Nothing, &environment)), &["ADAPTER_PORT", "UTF-8"]);
 }

@@ -45,19 +45,13 @@ impl Folder {
 
     fn load(&self, text: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
         self.write("adapter.toml", text);
-        load(
-            &Source::File(self.path("adapter.toml")),
-            &Environment::from_pairs(environment.iter().copied()),
-        )
+        load(&Source::File(self.path("adapter.toml")), &Environment::from_pairs(environment.iter().copied()))
     }
 }
 
 /// Loads `top`, a token file, one upstream and `tables`.
 fn load_with(top: &str, tables: &str) -> Result<Settings, SettingsError> {
-    Folder::new().load(
-        &format!("token_file = \"adapter.token\"\n{top}\n{UPSTREAM}{tables}\n"),
-        &[],
-    )
+    Folder::new().load(&format!("token_file = \"adapter.token\"\n{top}\n{UPSTREAM}{tables}\n"), &[])
 }
 
 fn good(top: &str, tables: &str) -> Settings {

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use url::Url;
 use weir::settings::{
-    Environment, Format, Kind, Level, Origin, Reasoning, Settings, SettingsError, Source,
-    UpstreamSettings, load,
+    Environment, Format, Kind, Level, Origin, Reasoning, Settings, SettingsError, Source, UpstreamSettings, load,
 };
 
 use crate::{CANARY, Folder, UPSTREAM, good, message, says};
@@ -17,10 +16,7 @@ fn what_nobody_sets_has_its_default() {
     let settings = good("", "");
     assert_eq!(settings.port, 8480);
     let limits = settings.limits;
-    assert_eq!(
-        (limits.body, limits.image, limits.reply, limits.in_flight),
-        (64 << 20, None, 15 << 20, 512 << 20)
-    );
+    assert_eq!((limits.body, limits.image, limits.reply, limits.in_flight), (64 << 20, None, 15 << 20, 512 << 20));
     assert_eq!((limits.queue, limits.connections), (8, 512));
     let seconds = Duration::from_secs;
     let timeouts = settings.timeouts;
@@ -83,16 +79,9 @@ port = 9000
 "#,
     );
     assert!(matches!(&settings.origin, Origin::File(path) if path.ends_with("adapter.toml")));
-    let names: Vec<&str> = settings
-        .upstreams
-        .iter()
-        .map(|upstream| upstream.name.as_str())
-        .collect();
+    let names: Vec<&str> = settings.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
     assert_eq!(names, ["a-second_1", "local"]);
-    assert_eq!(
-        settings.upstreams[0].url.as_str(),
-        "https://models.example/api"
-    );
+    assert_eq!(settings.upstreams[0].url.as_str(), "https://models.example/api");
     let local = &settings.upstreams[1];
     assert_eq!(local.kind, Kind::LlamaCpp);
     assert_eq!(local.concurrency, NonZeroU32::new(4));
@@ -162,30 +151,18 @@ fn text_from_the_environment_stays_text() {
         let settings = load(&Source::Nothing, &environment).unwrap();
         assert_eq!(settings.models.default.as_deref(), Some(text));
         assert_eq!(settings.models.alias["home"], text);
-        assert_eq!(
-            settings.tokens.iter().collect::<Vec<_>>(),
-            [text.as_bytes()]
-        );
+        assert_eq!(settings.tokens.iter().collect::<Vec<_>>(), [text.as_bytes()]);
     }
 }
 
 #[test]
 fn nothing_configured_is_told_from_something_wrong() {
-    for pairs in [
-        vec![],
-        vec![("ADAPTER_PORT", "9000"), ("ADAPTER_TOKEN", "t")],
-    ] {
+    for pairs in [vec![], vec![("ADAPTER_PORT", "9000"), ("ADAPTER_TOKEN", "t")]] {
         let environment = Environment::from_pairs(pairs);
-        assert!(matches!(
-            load(&Source::Nothing, &environment),
-            Err(SettingsError::NothingConfigured)
-        ));
+        assert!(matches!(load(&Source::Nothing, &environment), Err(SettingsError::NothingConfigured)));
     }
     let environment = Environment::from_pairs([("ADAPTER_PORT", "many")]);
-    assert!(matches!(
-        load(&Source::Nothing, &environment),
-        Err(SettingsError::Refused(_))
-    ));
+    assert!(matches!(load(&Source::Nothing, &environment), Err(SettingsError::Refused(_))));
 }
 
 #[test]
@@ -203,20 +180,13 @@ fn a_found_server_is_served_with_the_tokens_of_the_file() {
     assert_eq!(settings.port, 0);
     assert_eq!(settings.upstreams.len(), 1);
     assert_eq!(settings.upstreams[0].context, Some(16_384));
-    assert_eq!(
-        settings.tokens.iter().collect::<Vec<_>>(),
-        [CANARY.as_bytes()]
-    );
+    assert_eq!(settings.tokens.iter().collect::<Vec<_>>(), [CANARY.as_bytes()]);
 
     let environment = Environment::from_pairs([("ADAPTER_TOKEN", "other")]);
     assert!(environment.names_a_token());
     let settings = Settings::found(upstream(), Path::new("/nowhere/at/all"), &environment).unwrap();
     assert_eq!(settings.tokens.iter().collect::<Vec<_>>(), [b"other"]);
 
-    let message = message(Settings::found(
-        upstream(),
-        Path::new("/nowhere/at/all"),
-        &Environment::default(),
-    ));
+    let message = message(Settings::found(upstream(), Path::new("/nowhere/at/all"), &Environment::default()));
     says(&message, &["/nowhere/at/all", "token_file", "no file"]);
 }

@@ -11,16 +11,7 @@ use crate::{CANARY, Folder, UPSTREAM, message, says};
 #[test]
 fn a_start_without_any_token_is_refused() {
     let message = message(Folder::new().load(UPSTREAM, &[]));
-    says(
-        &message,
-        &[
-            "adapter.toml",
-            "token_file",
-            "no token",
-            "ADAPTER_TOKEN",
-            "weir token",
-        ],
-    );
+    says(&message, &["adapter.toml", "token_file", "no token", "ADAPTER_TOKEN", "weir token"]);
 }
 
 #[test]
@@ -35,14 +26,8 @@ fn the_token_of_the_environment_wins_over_the_file() {
 fn the_token_of_the_environment_is_any_bytes() {
     let bytes = b"\xff\xfe token".to_vec();
     let environment = Environment::from_pairs([
-        (
-            OsString::from("ADAPTER_TOKEN"),
-            OsString::from_vec(bytes.clone()),
-        ),
-        (
-            "ADAPTER_UPSTREAM__LOCAL__URL".into(),
-            "http://127.0.0.1:1".into(),
-        ),
+        (OsString::from("ADAPTER_TOKEN"), OsString::from_vec(bytes.clone())),
+        ("ADAPTER_UPSTREAM__LOCAL__URL".into(), "http://127.0.0.1:1".into()),
     ]);
     let settings = load(&Source::Nothing, &environment).unwrap();
     assert_eq!(settings.tokens.iter().collect::<Vec<_>>(), [bytes]);
@@ -67,9 +52,7 @@ fn a_token_of_the_environment_that_could_never_match_is_refused() {
 fn a_token_file_holds_one_token_a_line() {
     let folder = Folder::new();
     folder.write("adapter.token", b"one\r\n\n\r\ntw o\nthr\xffee");
-    let settings = folder
-        .load(&format!("token_file = \"adapter.token\"\n{UPSTREAM}"), &[])
-        .unwrap();
+    let settings = folder.load(&format!("token_file = \"adapter.token\"\n{UPSTREAM}"), &[]).unwrap();
     let expected: [&[u8]; 3] = [b"one", b"tw o", b"thr\xffee"];
     assert_eq!(settings.tokens.iter().collect::<Vec<_>>(), expected);
 }
@@ -88,15 +71,7 @@ fn a_token_in_a_file_that_could_never_match_is_refused_by_its_line() {
         let text = format!("token_file = \"adapter.token\"\n{UPSTREAM}");
         let message = message(folder.load(&text, &[]));
         let file = folder.path("adapter.token").display().to_string();
-        says(
-            &message,
-            &[
-                "adapter.toml, line 1: token_file: ",
-                found,
-                &format!("line {line} of"),
-                &file,
-            ],
-        );
+        says(&message, &["adapter.toml, line 1: token_file: ", found, &format!("line {line} of"), &file]);
     }
 }
 
@@ -105,29 +80,15 @@ fn a_token_file_that_is_missing_a_folder_or_empty_is_refused() {
     let folder = Folder::new();
     folder.write("empty.token", "\n\r\n");
     std::fs::create_dir(folder.path("folder.d")).unwrap();
-    for (name, found) in [
-        ("missing.token", "no file at"),
-        ("folder.d", "a folder at"),
-        ("empty.token", "no token in"),
-    ] {
+    for (name, found) in [("missing.token", "no file at"), ("folder.d", "a folder at"), ("empty.token", "no token in")]
+    {
         let text = format!("token_file = \"{name}\"\n{UPSTREAM}");
         let message = message(folder.load(&text, &[]));
         let file = folder.path(name).display().to_string();
-        says(
-            &message,
-            &[
-                "adapter.toml, line 1: token_file: ",
-                found,
-                &file,
-                "one token a line",
-            ],
-        );
+        says(&message, &["adapter.toml, line 1: token_file: ", found, &file, "one token a line"]);
     }
     let text = format!("token_file = 5\n{UPSTREAM}");
-    says(
-        &message(folder.load(&text, &[])),
-        &["token_file", "a number"],
-    );
+    says(&message(folder.load(&text, &[])), &["token_file", "a number"]);
 }
 
 #[test]
@@ -139,10 +100,7 @@ fn a_token_file_that_may_not_be_read_is_refused() {
         return;
     }
     let text = format!("token_file = \"adapter.token\"\n{UPSTREAM}");
-    says(
-        &message(folder.load(&text, &[])),
-        &["token_file", "may not read", "adapter.token"],
-    );
+    says(&message(folder.load(&text, &[])), &["token_file", "may not read", "adapter.token"]);
 }
 
 #[test]
@@ -173,10 +131,7 @@ fn a_secret_that_others_can_read_is_a_warning() {
     for file in ["adapter.token", "key"] {
         let mend = format!("chmod 600 {}", folder.0.path().display());
         assert!(
-            settings
-                .warnings
-                .iter()
-                .any(|warning| warning.contains(file) && warning.contains(&mend)),
+            settings.warnings.iter().any(|warning| warning.contains(file) && warning.contains(&mend)),
             "{:?}",
             settings.warnings
         );
@@ -192,7 +147,6 @@ fn nothing_prints_a_secret() {
     let key = settings.upstreams[0].api_key.as_ref().unwrap();
     assert_eq!(key.expose_secret(), CANARY);
     assert!(!format!("{settings:?} {settings:#?}").contains(CANARY));
-    let environment =
-        Environment::from_pairs([("ADAPTER_TOKEN", CANARY), ("ADAPTER_TOKEN_FILE", CANARY)]);
+    let environment = Environment::from_pairs([("ADAPTER_TOKEN", CANARY), ("ADAPTER_TOKEN_FILE", CANARY)]);
     assert!(!format!("{environment:?}").contains(CANARY));
 }

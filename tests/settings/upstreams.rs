@@ -8,39 +8,15 @@ use crate::{CANARY, Folder, UPSTREAM, message, refused, says};
 #[test]
 fn a_file_without_a_model_server_is_refused() {
     let message = message(Folder::new().load("token_file = \"adapter.token\"", &[]));
-    says(
-        &message,
-        &[
-            "adapter.toml",
-            "[upstream.NAME]",
-            "no model server",
-            "[upstream.local]",
-        ],
-    );
+    says(&message, &["adapter.toml", "[upstream.NAME]", "no model server", "[upstream.local]"]);
 }
 
 #[test]
 fn a_model_server_needs_an_address_and_a_plain_name() {
-    refused(
-        "",
-        "[upstream.b]\nkind = \"auto\"",
-        &["line 5: upstream.b.url: ", "no address"],
-    );
-    refused(
-        "",
-        "[upstream.Big]\nurl = \"http://h\"",
-        &["upstream.Big: ", "a to z"],
-    );
-    refused(
-        "",
-        "[upstream.\"a b\"]\nurl = \"http://h\"",
-        &["upstream.\"a b\": ", "a to z"],
-    );
-    refused(
-        "",
-        "[upstream.\"\"]\nurl = \"http://h\"",
-        &["upstream.\"\": ", "a to z"],
-    );
+    refused("", "[upstream.b]\nkind = \"auto\"", &["line 5: upstream.b.url: ", "no address"]);
+    refused("", "[upstream.Big]\nurl = \"http://h\"", &["upstream.Big: ", "a to z"]);
+    refused("", "[upstream.\"a b\"]\nurl = \"http://h\"", &["upstream.\"a b\": ", "a to z"]);
+    refused("", "[upstream.\"\"]\nurl = \"http://h\"", &["upstream.\"\": ", "a to z"]);
 }
 
 /// Loads a configuration with this address.
@@ -79,45 +55,21 @@ fn an_address_with_a_secret_in_it_is_refused_without_showing_it() {
         format!("http://me:{CANARY}@h:99999"),
     ] {
         let message = message(with_url(&url));
-        says(
-            &message,
-            &["adapter.toml, line 3: upstream.local.url: ", "isn't shown"],
-        );
+        says(&message, &["adapter.toml, line 3: upstream.local.url: ", "isn't shown"]);
     }
-    says(
-        &message(with_url("http://u:p@h")),
-        &["user name", "api_key_file"],
-    );
+    says(&message(with_url("http://u:p@h")), &["user name", "api_key_file"]);
 }
 
 #[test]
 fn an_address_that_leads_nowhere_is_refused() {
-    for url in [
-        "",
-        "127.0.0.1:11434",
-        "localhost:11434",
-        "ftp://h/",
-        "https://",
-        "http://h:99999",
-        "unix:/run/x",
-    ] {
+    for url in ["", "127.0.0.1:11434", "localhost:11434", "ftp://h/", "https://", "http://h:99999", "unix:/run/x"] {
         let message = message(with_url(url));
-        says(
-            &message,
-            &["line 3: upstream.local.url: ", "an http or https address"],
-        );
-        says(
-            &message,
-            &[if url.is_empty() { "an empty text" } else { url }],
-        );
+        says(&message, &["line 3: upstream.local.url: ", "an http or https address"]);
+        says(&message, &[if url.is_empty() { "an empty text" } else { url }]);
     }
-    for url in [
-        "http://h/v1/chat/completions",
-        "http://h/v1/models/",
-        "http://h/api",
-        "http://h/api/chat",
-        "http://h/x/v1/y",
-    ] {
+    for url in
+        ["http://h/v1/chat/completions", "http://h/v1/models/", "http://h/api", "http://h/api/chat", "http://h/x/v1/y"]
+    {
         says(&message(with_url(url)), &[url, "one route"]);
     }
     let itself = message(with_url("http://localhost:8480"));
@@ -140,25 +92,14 @@ fn words_and_numbers_of_a_model_server_are_known() {
         refused(
             "",
             &format!("concurrency = {bad}"),
-            &[
-                "upstream.local.concurrency",
-                "\"auto\", or a whole number from 1 to 1024",
-            ],
+            &["upstream.local.concurrency", "\"auto\", or a whole number from 1 to 1024"],
         );
     }
     for bad in ["0", "-1", "\"auto\"", "4294967296"] {
-        refused(
-            "",
-            &format!("context = {bad}"),
-            &["upstream.local.context", "1 to 4294967295"],
-        );
+        refused("", &format!("context = {bad}"), &["upstream.local.context", "1 to 4294967295"]);
     }
     for bad in ["5", "\"\"", "\"for ever\"", "\"5 minutes\""] {
-        refused(
-            "",
-            &format!("keep_alive = {bad}"),
-            &["upstream.local.keep_alive", "\"30m\""],
-        );
+        refused("", &format!("keep_alive = {bad}"), &["upstream.local.keep_alive", "\"30m\""]);
     }
 }
 
@@ -173,10 +114,7 @@ fn a_key_file_holds_one_line() {
         let folder = Folder::new();
         folder.write("up.key", content);
         let text = format!("token_file = \"adapter.token\"\n{UPSTREAM}api_key_file = \"up.key\"\n");
-        says(
-            &message(folder.load(&text, &[])),
-            &["line 4: upstream.local.api_key_file: ", found, "up.key"],
-        );
+        says(&message(folder.load(&text, &[])), &["line 4: upstream.local.api_key_file: ", found, "up.key"]);
     }
     let folder = Folder::new();
     folder.write("up.key", "  the key\r\n");
@@ -184,11 +122,7 @@ fn a_key_file_holds_one_line() {
     let settings = folder.load(&text, &[]).unwrap();
     let key = settings.upstreams[0].api_key.as_ref().unwrap();
     assert_eq!(key.expose_secret(), "the key");
-    refused(
-        "",
-        "api_key_file = \"missing.key\"",
-        &["upstream.local.api_key_file", "no file at", "missing.key"],
-    );
+    refused("", "api_key_file = \"missing.key\"", &["upstream.local.api_key_file", "no file at", "missing.key"]);
 }
 
 #[test]
@@ -198,31 +132,18 @@ fn a_file_of_certificates_holds_certificates() {
     let text = "token_file = \"adapter.token\"\n[upstream.local]\nurl = \"https://h\"\nca_file = \"ca.pem\"\n";
     folder.write("ca.pem", authority);
     let settings = folder.load(text, &[]).unwrap();
-    assert_eq!(
-        settings.upstreams[0].certificate_authorities.as_deref(),
-        Some(authority.as_bytes())
-    );
+    assert_eq!(settings.upstreams[0].certificate_authorities.as_deref(), Some(authority.as_bytes()));
     let key = format!("-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n");
     for (content, found) in [
         (String::new(), "no certificate in"),
         (CANARY.to_owned(), "no certificate in"),
         (key, "certificate"),
-        (
-            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned(),
-            "can't be read",
-        ),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned(), "can't be read"),
     ] {
         folder.write("ca.pem", content);
-        says(
-            &message(folder.load(text, &[])),
-            &["line 4: upstream.local.ca_file: ", found, "ca.pem"],
-        );
+        says(&message(folder.load(text, &[])), &["line 4: upstream.local.ca_file: ", found, "ca.pem"]);
     }
-    refused(
-        "",
-        "ca_file = \"missing.pem\"",
-        &["upstream.local.ca_file", "http address", "https"],
-    );
+    refused("", "ca_file = \"missing.pem\"", &["upstream.local.ca_file", "http address", "https"]);
 }
 
 #[test]
@@ -235,8 +156,5 @@ fn a_relative_path_counts_from_the_file_it_stands_in() {
     assert_eq!(settings.tokens.iter().collect::<Vec<_>>(), [b"inner"]);
     // From the environment it counts from the working folder, where this file is not.
     let said = message(folder.load(&text, &[("ADAPTER_TOKEN_FILE", "inner/adapter.token")]));
-    says(
-        &said,
-        &["ADAPTER_TOKEN_FILE", "no file at \"inner/adapter.token\""],
-    );
+    says(&said, &["ADAPTER_TOKEN_FILE", "no file at \"inner/adapter.token\""]);
 }

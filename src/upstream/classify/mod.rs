@@ -58,9 +58,7 @@ pub struct Classifier {
 impl Classifier {
     /// The rows that come with Weir.
     pub fn embedded() -> Self {
-        Self {
-            rules: rules::embedded(),
-        }
+        Self { rules: rules::embedded() }
     }
 
     /// A user's own rows, in their order, and after them the rows that come with Weir: the user's word counts first.
@@ -88,9 +86,7 @@ impl Classifier {
     fn first_match(&self, status: u16, body: &[u8]) -> Option<usize> {
         let said = shape::said(body);
         let status = real_status(status, said.status);
-        self.rules
-            .iter()
-            .position(|rule| rule.matches(status, &said))
+        self.rules.iter().position(|rule| rule.matches(status, &said))
     }
 }
 

@@ -87,10 +87,7 @@ impl Rule {
         (self.status.is_empty() || self.status.contains(&status))
             && (self.kind.is_empty() || self.kind.contains(&said.kind))
             && (self.code.is_empty() || self.code.contains(&said.code))
-            && self
-                .contains
-                .iter()
-                .all(|alternatives| alternatives.iter().any(occurs))
+            && self.contains.iter().all(|alternatives| alternatives.iter().any(occurs))
             && !self.unless.iter().any(occurs)
     }
 }
@@ -115,26 +112,13 @@ pub(super) fn embedded() -> Vec<Rule> {
 pub(super) fn compile(rows: Vec<Row>) -> Result<Vec<Rule>, RuleError> {
     rows.into_iter()
         .enumerate()
-        .map(|(index, row)| {
-            compile_row(row).map_err(|(field, problem)| RuleError {
-                row: index + 1,
-                field,
-                problem,
-            })
-        })
+        .map(|(index, row)| compile_row(row).map_err(|(field, problem)| RuleError { row: index + 1, field, problem }))
         .collect()
 }
 
 fn compile_row(row: Row) -> Result<Rule, (&'static str, &'static str)> {
-    if row.contains.is_empty()
-        && row.kind.is_empty()
-        && row.code.is_empty()
-        && row.status.is_empty()
-    {
-        return Err((
-            "contains",
-            "is missing, and so are `type`, `code` and `status`: the row would match everything",
-        ));
+    if row.contains.is_empty() && row.kind.is_empty() && row.code.is_empty() && row.status.is_empty() {
+        return Err(("contains", "is missing, and so are `type`, `code` and `status`: the row would match everything"));
     }
     if row.status.iter().any(|status| !(100..600).contains(status)) {
         return Err(("status", "is not an HTTP status"));
@@ -178,8 +162,5 @@ fn words(fragment: &str) -> Option<String> {
 }
 
 fn names(entries: &[String]) -> Option<Vec<String>> {
-    entries
-        .iter()
-        .map(|entry| Some(bare_name(entry)).filter(|name| !name.is_empty()))
-        .collect()
+    entries.iter().map(|entry| Some(bare_name(entry)).filter(|name| !name.is_empty())).collect()
 }

@@ -17,21 +17,12 @@ const DEEPEST_OBJECT: usize = 4;
 const MOST_BRACES: usize = 4;
 
 /// Where the words of an error may stand. What echoes the request (`input`, `loc`, `ctx`, `value`) is not among them.
-const MESSAGE_KEYS: [&str; 7] = [
-    "error", "detail", "errors", "message", "msg", "reason", "title",
-];
+const MESSAGE_KEYS: [&str; 7] = ["error", "detail", "errors", "message", "msg", "reason", "title"];
 const TYPE_KEYS: [&str; 2] = ["type", "error_type"];
 const STATUS_KEYS: [&str; 4] = ["code", "http_status_code", "status_code", "status"];
 
 /// From here to the end of its line, a validation error repeats what was sent to it, which is the user's and decides nothing.
-const ECHOES: [&str; 6] = [
-    "'input':",
-    "\"input\":",
-    "input_value=",
-    ", value=",
-    "last read:",
-    "received value:",
-];
+const ECHOES: [&str; 6] = ["'input':", "\"input\":", "input_value=", ", value=", "last read:", "received value:"];
 
 /// What a server says in an error.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -81,10 +72,7 @@ pub(super) fn plain_words(text: &str) -> String {
         }
     }
     push_space(&mut words);
-    words
-        .replace("can't", "cannot")
-        .replace("can not", "cannot")
-        .replace("n't", " not")
+    words.replace("can't", "cannot").replace("can not", "cannot").replace("n't", " not")
 }
 
 fn push_space(words: &mut String) {
@@ -96,18 +84,12 @@ fn push_space(words: &mut String) {
 /// A type or code as rows and errors are compared: letters and digits only, in lower case, since servers write the same one as
 /// `NotFoundError`, `not_found_error` and `Not Found`.
 pub(super) fn bare_name(name: &str) -> String {
-    name.chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|character| character.to_ascii_lowercase())
-        .collect()
+    name.chars().filter(char::is_ascii_alphanumeric).map(|character| character.to_ascii_lowercase()).collect()
 }
 
 impl Said {
     fn words(message: &str) -> Self {
-        Self {
-            message: message.to_owned(),
-            ..Self::default()
-        }
+        Self { message: message.to_owned(), ..Self::default() }
     }
 
     fn is_nothing(&self) -> bool {
@@ -132,11 +114,7 @@ impl Said {
 fn outermost(text: &str) -> Said {
     let event: String;
     let text = if text.starts_with("data:") || text.starts_with("event:") {
-        event = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("data:"))
-            .collect::<Vec<_>>()
-            .join("\n");
+        event = text.lines().filter_map(|line| line.strip_prefix("data:")).collect::<Vec<_>>().join("\n");
         event.trim()
     } else {
         text
@@ -160,9 +138,7 @@ fn outermost(text: &str) -> Said {
 
 fn from_value(value: &Value) -> Option<Said> {
     match value {
-        Value::Array(items) => items
-            .iter()
-            .find_map(|item| item.as_object().and_then(from_object)),
+        Value::Array(items) => items.iter().find_map(|item| item.as_object().and_then(from_object)),
         Value::Object(object) => from_object(object),
         _ => None,
     }
@@ -178,12 +154,7 @@ fn from_object(object: &Map<String, Value>) -> Option<Said> {
 }
 
 /// Collects the words of an object. Inner objects are read first: where both name a type, the inner one is the error's own.
-fn read_object<'a>(
-    object: &'a Map<String, Value>,
-    said: &mut Said,
-    messages: &mut Vec<&'a str>,
-    depth: usize,
-) {
+fn read_object<'a>(object: &'a Map<String, Value>, said: &mut Said, messages: &mut Vec<&'a str>, depth: usize) {
     if depth == DEEPEST_OBJECT {
         return;
     }
@@ -217,12 +188,7 @@ fn read_object<'a>(
     }
 }
 
-fn read_message<'a>(
-    value: &'a Value,
-    said: &mut Said,
-    messages: &mut Vec<&'a str>,
-    depth: usize,
-) {
+fn read_message<'a>(value: &'a Value, said: &mut Said, messages: &mut Vec<&'a str>, depth: usize) {
     match value {
         Value::String(message) => messages.push(message),
         Value::Object(object) => read_object(object, said, messages, depth + 1),
@@ -244,9 +210,7 @@ fn status_of(value: &Value) -> Option<u16> {
 fn wrapped(message: &str) -> Option<Said> {
     let message = message.trim();
     for (index, _) in message.match_indices('{').take(MOST_BRACES) {
-        let Some(Ok(Value::Object(object))) = Deserializer::from_str(&message[index..])
-            .into_iter::<Value>()
-            .next()
+        let Some(Ok(Value::Object(object))) = Deserializer::from_str(&message[index..]).into_iter::<Value>().next()
         else {
             continue;
         };
@@ -277,9 +241,7 @@ fn from_go_map(text: &str) -> Option<Said> {
             message = &message[..at];
         }
     }
-    let code = before
-        .split_once("code:")
-        .map_or("", |(_, code)| code.split_whitespace().next().unwrap_or(""));
+    let code = before.split_once("code:").map_or("", |(_, code)| code.split_whitespace().next().unwrap_or(""));
     Some(Said {
         message: message.to_owned(),
         kind: kind.split([' ', ']']).next().unwrap_or("").to_owned(),
@@ -301,11 +263,7 @@ fn relevant(message: &str) -> String {
     };
     let mut kept = String::new();
     for line in message.lines() {
-        let end = ECHOES
-            .iter()
-            .filter_map(|echo| line.find(echo))
-            .min()
-            .unwrap_or(line.len());
+        let end = ECHOES.iter().filter_map(|echo| line.find(echo)).min().unwrap_or(line.len());
         kept.push_str(&line[..end]);
         kept.push('\n');
         if kept.len() >= LONGEST_MESSAGE {
@@ -324,7 +282,5 @@ fn is_page(message: &str) -> bool {
     let beginning: String = message.chars().take(512).collect();
     let beginning = beginning.to_ascii_lowercase();
     beginning.starts_with('<')
-        && ["<!doctype", "<html", "<head", "<title", "<body", "<?xml"]
-            .iter()
-            .any(|tag| beginning.contains(tag))
+        && ["<!doctype", "<html", "<head", "<title", "<body", "<?xml"].iter().any(|tag| beginning.contains(tag))
 }

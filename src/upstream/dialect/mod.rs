@@ -115,6 +115,14 @@ pub struct Question<'a> {
 }
 
 impl Dialect {
+    /// How the server is spoken to, in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Dialect::OpenAi => "OpenAI chat completions",
+            Dialect::LlamaCpp => "llama.cpp's OpenAI chat completions",
+        }
+    }
+
     /// The path that turns are sent to.
     pub fn chat_path(self) -> &'static str {
         match self {

@@ -135,7 +135,8 @@ pub(super) fn decode(document: &Value) -> Option<Piece> {
         // vLLM, Ollama and LM Studio write `reasoning`, llama.cpp and SGLang `reasoning_content`, others `thinking`.
         let reasoning = ["reasoning_content", "reasoning", "thinking"];
         piece.reasoning = reasoning.iter().any(|key| !message.get(key).is_none_or(is_blank));
-        piece.tool_calls = message.get("tool_calls").and_then(Value::as_array).map_or_else(Vec::new, read_calls);
+        piece.tool_calls =
+            message.get("tool_calls").and_then(Value::as_array).map_or_else(Vec::new, |calls| read_calls(calls));
     }
     Some(piece)
 }
@@ -166,7 +167,7 @@ fn read_content(content: Option<&Value>) -> Option<String> {
     }
 }
 
-fn read_calls(calls: &Vec<Value>) -> Vec<ToolCall> {
+fn read_calls(calls: &[Value]) -> Vec<ToolCall> {
     let word = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let read = |(place, call): (usize, &Value)| {
         let function = call.get("function");
