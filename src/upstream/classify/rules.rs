@@ -144,7 +144,10 @@ fn compile_row(row: Row) -> Result<Rule, (&'static str, &'static str)> {
         .iter()
         .map(|fragment| fragment.split('|').map(words).collect::<Option<Vec<_>>>())
         .collect::<Option<Vec<_>>>()
-        .ok_or(("contains", "has an empty fragment, which is in every message"))?;
+        .ok_or((
+            "contains",
+            "has an empty fragment, which is in every message",
+        ))?;
     let unless = row
         .unless
         .iter()

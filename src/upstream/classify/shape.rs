@@ -33,6 +33,16 @@ const ECHOES: [&str; 6] = [
     "received value:",
 ];
 
+/// From here on, a server repeats the conversation, over as many lines as it has.
+const CONVERSATION_ECHOES: [&str; 6] = [
+    "messages = [",
+    "messages=[",
+    "\"messages\":",
+    "'messages': [",
+    "\"content\":",
+    "'content':",
+];
+
 /// What a server says in an error.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
@@ -217,12 +227,7 @@ fn read_object<'a>(
     }
 }
 
-fn read_message<'a>(
-    value: &'a Value,
-    said: &mut Said,
-    messages: &mut Vec<&'a str>,
-    depth: usize,
-) {
+fn read_message<'a>(value: &'a Value, said: &mut Said, messages: &mut Vec<&'a str>, depth: usize) {
     match value {
         Value::String(message) => messages.push(message),
         Value::Object(object) => read_object(object, said, messages, depth + 1),
@@ -243,14 +248,20 @@ fn status_of(value: &Value) -> Option<u16> {
 /// it on), or a Go map.
 fn wrapped(message: &str) -> Option<Said> {
     let message = message.trim();
-    for (index, _) in message.match_indices('{').take(MOST_BRACES) {
+    let own = if message.starts_with('{') {
+        message.len()
+    } else {
+        first_of(message, &ECHOES).min(first_of(message, &CONVERSATION_ECHOES))
+    };
+    for (index, _) in message[..own].match_indices('{').take(MOST_BRACES) {
         let Some(Ok(Value::Object(object))) = Deserializer::from_str(&message[index..])
             .into_iter::<Value>()
             .next()
         else {
             continue;
         };
-        // Anywhere but at the start, an object without an error in it is something that the message quotes.
+        // Anywhere but at the start, an object without an error in it is something that the message quotes, and what stands
+        // after an echo's beginning is not the server's at all.
         let speaks = index == 0 || object.contains_key("error") || object.contains_key("detail");
         if let Some(said) = from_object(&object)
             && speaks
@@ -258,7 +269,7 @@ fn wrapped(message: &str) -> Option<Said> {
             return Some(said);
         }
     }
-    from_go_map(message)
+    from_go_map(&message[..own])
 }
 
 /// `map[code:500 message:some words type:server_error]`, as Go prints it: keys in alphabetical order, nothing quoted, so that
@@ -299,14 +310,11 @@ fn relevant(message: &str) -> String {
         Some(at) => &message[at..],
         None => message,
     };
+    let end = first_of(message, &CONVERSATION_ECHOES);
+    let message = &message[..end];
     let mut kept = String::new();
     for line in message.lines() {
-        let end = ECHOES
-            .iter()
-            .filter_map(|echo| line.find(echo))
-            .min()
-            .unwrap_or(line.len());
-        kept.push_str(&line[..end]);
+        kept.push_str(&line[..first_of(line, &ECHOES)]);
         kept.push('\n');
         if kept.len() >= LONGEST_MESSAGE {
             break;
@@ -318,6 +326,15 @@ fn relevant(message: &str) -> String {
     }
     kept.truncate(end);
     kept
+}
+
+/// Where the first of the fragments begins, or the end.
+fn first_of(text: &str, fragments: &[&str]) -> usize {
+    fragments
+        .iter()
+        .filter_map(|fragment| text.find(fragment))
+        .min()
+        .unwrap_or(text.len())
 }
 
 fn is_page(message: &str) -> bool {
