@@ -1,266 +1,291 @@
-//! The failure classifier against what model servers really say.
+//! The failure classifier against what model servers really say: recorded answers, wordings of other servers and versions, and
+//! both in every shape that a body can have.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use weir::upstream::classify::{Classifier, Meaning};
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+use weir::upstream::classify::{Classifier, Meaning, Row};
 
-/// Wordings of many servers and versions, beside those of the recorded cases.
+static CLASSIFIER: LazyLock<Classifier> = LazyLock::new(Classifier::embedded);
+
+/// The recorded answers: `tests/fixtures/failures/*.jsonl`.
+const ANSWERS: [&str; 4] = [
+    include_str!("fixtures/failures/llamacpp.jsonl"),
+    include_str!("fixtures/failures/ollama.jsonl"),
+    include_str!("fixtures/failures/others.jsonl"),
+    include_str!("fixtures/failures/vllm.jsonl"),
+];
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    server: String,
+    name: String,
+    status: u16,
+    body: String,
+    expect: Expected,
+}
+
+#[derive(Debug, Deserialize)]
+struct Expected {
+    code: Option<String>,
+}
+
+impl Answer {
+    /// What the classifier is given: the body of a refusal, or the first event or line of a 200 that has an error in it.
+    fn error(&self) -> Option<&str> {
+        if self.status >= 400 {
+            return Some(&self.body);
+        }
+        self.body.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim()).find(|line| {
+            serde_json::from_str::<Value>(line)
+                .is_ok_and(|event| event.get("error").is_some_and(|error| !error.is_null()))
+        })
+    }
+}
+
+/// One wording: `tests/fixtures/wordings.jsonl`.
+#[derive(Debug, Deserialize)]
+struct Wording {
+    status: u16,
+    body: String,
+    meaning: Meaning,
+}
+
+static WORDINGS: LazyLock<Vec<Wording>> = LazyLock::new(|| {
+    include_str!("fixtures/wordings.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+});
+
+/// The codes that the phone may get for a meaning when no mend helps. A body that is too large is the picture's fault or the
+/// text's.
+fn codes(meaning: Meaning) -> &'static [&'static str] {
+    match meaning {
+        Meaning::ContextTooLong => &["context_too_long"],
+        Meaning::ImageUnsupported | Meaning::TooManyImages => &["image_unsupported"],
+        Meaning::ImageTooLarge => &["image_too_large"],
+        Meaning::BodyTooLarge => &["image_too_large", "context_too_long"],
+        Meaning::ModelNotFound => &["model_not_found"],
+        Meaning::Busy | Meaning::Loading => &["overloaded"],
+        Meaning::Timeout => &["upstream_timeout"],
+        Meaning::Credentials
+        | Meaning::RolesMustAlternate
+        | Meaning::FirstMessageMustBeUser
+        | Meaning::EmptyPrompt
+        | Meaning::OutputLimitTooHigh
+        | Meaning::Failure => &["upstream_failure"],
+    }
+}
+
+#[test]
+fn every_recorded_failure_means_what_the_phone_should_hear() {
+    let mut tried = 0;
+    let mut wrong = Vec::new();
+    for line in ANSWERS.iter().flat_map(|file| file.lines()) {
+        let answer: Answer = serde_json::from_str(line).unwrap();
+        let Some(error) = answer.error() else {
+            continue;
+        };
+        tried += 1;
+        let meaning = CLASSIFIER.classify(answer.status, error.as_bytes());
+        let expected = answer.expect.code.as_deref().unwrap_or_default();
+        if !codes(meaning).contains(&expected) {
+            let (server, name) = (&answer.server, &answer.name);
+            wrong.push(format!("{server} {name}: {meaning:?}, but {expected}: {error}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(tried > 100, "only {tried} failures found");
+}
+
+#[test]
+fn a_mend_is_offered_for_the_recorded_failures_that_have_one() {
+    let meaning = |name: &str| {
+        let answer: Answer = ANSWERS
+            .iter()
+            .flat_map(|file| file.lines())
+            .map(|line| serde_json::from_str::<Answer>(line).unwrap())
+            .find(|answer| answer.name == name)
+            .unwrap();
+        CLASSIFIER.classify(answer.status, answer.body.as_bytes())
+    };
+    assert_eq!(meaning("template_alternate"), Meaning::RolesMustAlternate);
+    assert_eq!(meaning("template_roles_nested"), Meaning::RolesMustAlternate);
+    assert_eq!(meaning("max_tokens_too_large"), Meaning::OutputLimitTooHigh);
+    assert_eq!(meaning("image_limit"), Meaning::TooManyImages);
+    assert_eq!(meaning("image_limit_zero"), Meaning::ImageUnsupported);
+    assert_eq!(meaning("loading_503"), Meaning::Loading);
+    assert_eq!(meaning("html_413"), Meaning::BodyTooLarge);
+}
+
 #[test]
 fn wordings_of_other_servers_and_versions_mean_what_they_say() {
-    use Meaning::*;
-    let wordings: &[(u16, &str, Meaning)] = &[
-        // context
-        (
-            400,
-            "The decoder prompt (length 9000) is longer than the maximum model length of 8192. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.",
-            ContextTooLong,
-        ),
-        (
-            400,
-            "The prompt (total length 9000) plus the number of requested output tokens (at least 1) is longer than the maximum model length of 8192.",
-            ContextTooLong,
-        ),
-        (
-            400,
-            "This model's maximum context length is 262144 tokens. However, you requested 0 output tokens and your prompt contains at least 262145 input tokens, for a total of at least 262145 tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
-            ContextTooLong,
-        ),
-        (400, "input length (9000 tokens) exceeds the model's maximum context length (8192 tokens)", ContextTooLong),
-        (
-            400,
-            "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 9000 tokens: 8000 tokens from the input messages and 1000 tokens for the completion.",
-            ContextTooLong,
-        ),
-        (500, "the request exceeds the available context size, try increasing it", ContextTooLong),
-        (500, "Input prompt is too big compared to KV size. Please try increasing KV size.", ContextTooLong),
-        (
-            200,
-            "The number of tokens to keep from the initial prompt is greater than the context length. Try to load the model with a larger context length, or provide a shorter input",
-            ContextTooLong,
-        ),
-        (
-            400,
-            "Initial job allocation requires 9216 cache tokens, which exceeds the available context size of 8192 tokens",
-            ContextTooLong,
-        ),
-        (
-            422,
-            "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 9000 `inputs` tokens and 100 `max_new_tokens`",
-            ContextTooLong,
-        ),
-        (
-            500,
-            "rpc error: code = Unknown desc = request (9000 tokens) exceeds the available context size (4096 tokens), try increasing it",
-            ContextTooLong,
-        ),
-        (500, "Requested tokens (2285) exceed context window of 2048", ContextTooLong),
-        (400, "prompt is too long: 208310 tokens > 200000 maximum", ContextTooLong),
-        (
-            400,
-            "Your input exceeds the context window of this model. Please adjust your input and try again.",
-            ContextTooLong,
-        ),
-        (
-            400,
-            "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
-            ContextTooLong,
-        ),
-        (413, "Too many tokens: the conversation does not fit in the context window", ContextTooLong),
-        (400, "larger than the max context size", ContextTooLong),
-        (400, "prompt tokens (9000) exceed the model's token limit (8192)", ContextTooLong),
-        (500, "the conversation doesn\u{2019}t fit the context window", ContextTooLong),
-        (400, "input too long for this model", ContextTooLong),
-        (
-            400,
-            "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300000 tokens.",
-            ContextTooLong,
-        ),
-        // our output limit
-        (
-            400,
-            "'max_tokens' or 'max_completion_tokens' is too large: 20000. This model's maximum context length is 8192 tokens and your request has 100 input tokens (20000 > 8192 - 100).",
-            OutputLimitTooHigh,
-        ),
-        (
-            400,
-            "max_tokens is too large: 20000. This model supports at most 4096 completion tokens, whereas you provided 20000.",
-            OutputLimitTooHigh,
-        ),
-        (
-            400,
-            "`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` for this model",
-            OutputLimitTooHigh,
-        ),
-        (400, "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", OutputLimitTooHigh),
-        // pictures
-        (400, "Multimodal data provided, but model does not support multimodal requests.", ImageUnsupported),
-        (400, "Qwen/Qwen3-8B is not a multimodal model", ImageUnsupported),
-        (400, "Failed to load image or audio file", ImageUnsupported),
-        (400, "invalid image input", ImageUnsupported),
-        (400, "Non-base64 digit found", ImageUnsupported),
-        (400, "uri must be base64 encoded", ImageUnsupported),
-        (400, "Invalid uri-encoded base64 value", ImageUnsupported),
-        (400, "file:// URLs are not allowed unless --media-path is specified", ImageUnsupported),
-        (400, "The URL must be either a HTTP, data or file URL.", ImageUnsupported),
-        (
-            422,
-            "Failed to fetch media from URL: HTTP 404 error (parameter=image_url, value=https://example.org/a.png)",
-            ImageUnsupported,
-        ),
-        (422, "image modality is not supported", ImageUnsupported),
-        (400, "'url' field must be a base64 encoded image.", ImageUnsupported),
-        (
-            400,
-            "json: cannot unmarshal string into Alias.images.0 of type api.ImageData: illegal base64 data at input byte 0",
-            ImageUnsupported,
-        ),
-        (400, "this model is missing data required for image input", ImageUnsupported),
-        (400, "Content type 'image_url' is only supported by vision models", ImageUnsupported),
-        (
-            400,
-            "Failed to deserialize the JSON body: messages[0]: unknown variant `image_url`, expected `text`",
-            ImageUnsupported,
-        ),
-        (400, "This model doesn't support images", ImageUnsupported),
-        (404, "No endpoints found that support image input", ImageUnsupported),
-        (400, "Image inputs are not supported by this model", ImageUnsupported),
-        (400, "Model 'm' does not support vision", ImageUnsupported),
-        (400, "At most 1 image(s) may be provided in one prompt.", TooManyImages),
-        (400, "At most 12 images may be provided in one request", TooManyImages),
-        (400, "You may provide up to 5 images per request; got 10 images", TooManyImages),
-        (400, "Too many images: the maximum is 8", TooManyImages),
-        (500, "vision model only supports a single image per message", TooManyImages),
-        (422, "Image size 20000x20000 exceeds maximum allowed size", ImageTooLarge),
-        (
-            400,
-            "Image size (400000000 pixels) exceeds limit of 178956970 pixels, could be decompression bomb DOS attack.",
-            ImageTooLarge,
-        ),
-        (400, "The image is too large", ImageTooLarge),
-        // models
-        (404, "model \"llama9\" not found, try pulling it first", ModelNotFound),
-        (400, "invalid model name", ModelNotFound),
-        (400, "model is required", ModelNotFound),
-        (400, "\"nomic-embed-text\" does not support chat", ModelNotFound),
-        (501, "The model does not support Chat Completions API", ModelNotFound),
-        (404, "The model `foo` does not exist.", ModelNotFound),
-        (404, "The model `llava-vision` does not exist or you do not have access to it.", ModelNotFound),
-        (400, "model is not loaded", ModelNotFound),
-        (500, "model `x` was not found", ModelNotFound),
-        (400, "No such model: x", ModelNotFound),
-        (400, "Model qwen3 is not available on this server", ModelNotFound),
-        (400, "Unknown model: x", ModelNotFound),
-        (
-            404,
-            "404 Client Error: Repository Not Found for url: https://huggingface.co/api/models/x/revision/main",
-            ModelNotFound,
-        ),
-        // busy and loading
-        (
-            503,
-            "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.",
-            Busy,
-        ),
-        (503, "The engine has reached its prefill token backlog limit. Please try again later.", Busy),
-        (503, "No models are currently loaded.", Busy),
-        (429, "Rate limit reached for tokens: 9000 tokens exceed the limit of 6000 tokens per minute", Busy),
-        (200, "The request queue is full.", Busy),
-        (500, "Too many requests", Busy),
-        (503, "upstream connect error", Busy),
-        (500, "llm server is still loading", Loading),
-        (503, "The model is warming up", Loading),
-        (503, "Model x is currently loading", Loading),
-        (503, "model not ready", Loading),
-        // templates
-        (
-            400,
-            "After the optional system message, conversation roles must alternate user/assistant/user/assistant/...",
-            RolesMustAlternate,
-        ),
-        (400, "Unexpected role 'user' after role 'user'", RolesMustAlternate),
-        (400, "Expected the first message to be from the user", FirstMessageMustBeUser),
-        (400, "Conversation must start with a user prompt", FirstMessageMustBeUser),
-        (400, "Prompt cannot be empty", EmptyPrompt),
-        (400, "messages: text content blocks must be non-empty", EmptyPrompt),
-        // credentials, timeouts, the body
-        (401, "Please provide an API key", Credentials),
-        (403, "", Credentials),
-        (200, "Unauthorized", Credentials),
-        (504, "", Timeout),
-        (408, "", Timeout),
-        (500, "Request timed out", Timeout),
-        (413, "", BodyTooLarge),
-        (500, "Payload is too big. Max payload size is 32MB.", BodyTooLarge),
-        (400, "Failed to buffer the request body: length limit exceeded", BodyTooLarge),
-        // failures that look like something else
-        (404, "404 page not found", Failure),
-        (404, "Not Found", Failure),
-        (404, "<html><body>The requested URL /v1/models was not found on this server.</body></html>", Failure),
-        (404, "The requested URL /v1/models was not found on this server.", Failure),
-        (404, "{\"detail\":\"Not Found\"}", Failure),
-        (404, "Cannot POST /v1/models", Failure),
-        (500, "llama runner process no longer running: 2 model is loading", Failure),
-        (500, "timed out waiting for llama-server to start - model loading", Failure),
-        (500, "unable to load full model on GPU", Failure),
-        (500, "model requires more system memory (9.1 GiB) than is available (6.2 GiB)", Failure),
-        (500, "model requires 40 GiB but only 20 GiB are available (after 1 GiB overhead)", Failure),
-        (500, "unable to load model: this model may be incompatible with your version of Ollama", Failure),
-        (
-            500,
-            "model runner has unexpectedly stopped, this may be due to resource limitations or an internal error",
-            Failure,
-        ),
-        (500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", Failure),
-        (500, "The server had an error while processing your request.", Failure),
-        (500, "model name=x failed to load", Failure),
-        (500, "Failed to tokenize prompt", Failure),
-        (500, "failed to process mtmd chunk", Failure),
-        (500, "decode() failed: Invalid input batch.", Failure),
-        (500, "The model produced output that does not match the expected peg-native format", Failure),
-        (500, "CUDA out of memory while encoding the image, which exceeds what fits", Failure),
-        (400, "registry.ollama.ai/library/image-maker:2b does not support tools", Failure),
-        (400, "\"llama3.2-vision\" does not support thinking", Failure),
-        (400, "invalid message format", Failure),
-        (400, "invalid message content type: <nil>", Failure),
-        (400, "[] is too short - 'messages'", Failure),
-        (400, "invalid reasoning value: \"x\" (must be \"minimal\", \"low\", \"medium\", \"high\")", Failure),
-        (400, "System role not supported", Failure),
-        (
-            400,
-            "Unable to generate parser for this template. Automatic parser generation failed: \n------------\nWhile executing CallExpression at line 4, column 5 in source:\n raise_exception('Conversation roles must alternate')\nError: Jinja Exception: System message must be at the beginning.",
-            Failure,
-        ),
-        (
-            400,
-            "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat template if the tokenizer does not define one.",
-            Failure,
-        ),
-        (400, "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed", Failure),
-        (
-            400,
-            "1 validation error:\n  {'type': 'string_type', 'loc': 'body.messages.0', 'msg': 'Input should be a valid string', 'input': 'the prompt is too long, image not supported, model not found'}",
-            Failure,
-        ),
-        (
-            422,
-            "{\"detail\":[{\"type\":\"string_type\",\"loc\":[\"body\"],\"msg\":\"Input should be a valid string\",\"input\":\"maximum context length\"}]}",
-            Failure,
-        ),
-        (
-            400,
-            "1 validation error for Request\nmessages\n  Input should be a valid list [type=list_type, input_value='maximum context length', input_type=str]",
-            Failure,
-        ),
-        (502, "Post \"https://ollama.com:443/v1/chat/completions\": dial tcp: i/o timeout", Failure),
-        (501, "Transfer-Encoding Not Implemented", Failure),
-        (500, "", Failure),
-    ];
-    let classifier = Classifier::embedded();
-    let wrong: Vec<String> = wordings
+    let wrong: Vec<String> = WORDINGS
         .iter()
-        .filter_map(|(status, body, expected)| {
-            let meaning = classifier.classify(*status, body.as_bytes());
-            (meaning != *expected).then(|| format!("{meaning:?}, not {expected:?}: {status} {body}"))
+        .filter_map(|wording| {
+            let meaning = CLASSIFIER.classify(wording.status, wording.body.as_bytes());
+            (meaning != wording.meaning).then(|| format!("{meaning:?}, but {wording:?}"))
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn invalid_utf8_is_read_as_far_as_it_can_be() {
+    let body = b"{\"error\":{\"message\":\"\xff\xfe prompt is too long \xc3\"}}";
+    assert_eq!(CLASSIFIER.classify(400, body), Meaning::ContextTooLong);
+}
+
+#[test]
+fn only_the_beginning_of_a_long_body_and_of_a_long_message_is_looked_at() {
+    let late = format!("{}. The prompt is too long", "x".repeat(3 * 1024));
+    assert_eq!(CLASSIFIER.classify(400, late.as_bytes()), Meaning::Failure);
+    let long = json!({"error": {"message": "prompt is too long", "trace": "x".repeat(1024 * 1024)}});
+    assert_eq!(CLASSIFIER.classify(400, long.to_string().as_bytes()), Meaning::ContextTooLong);
+}
+
+#[test]
+fn the_reason_of_a_template_counts_and_not_its_source() {
+    let source = "{{ raise_exception('the model does not support image input') }}\n".repeat(60);
+    let message = format!("{source}Error: Jinja Exception: Conversation roles must alternate user/assistant");
+    assert_eq!(CLASSIFIER.classify(500, message.as_bytes()), Meaning::RolesMustAlternate);
+}
+
+#[derive(Deserialize)]
+struct Config {
+    failures: Vec<Row>,
+}
+
+fn rows(text: &str) -> Result<Vec<Row>, toml::de::Error> {
+    toml::from_str::<Config>(text).map(|config| config.failures)
+}
+
+#[test]
+fn a_users_own_rows_come_before_the_embedded_ones() {
+    let own = rows(
+        r#"
+        [[failures]]
+        contains = ["Kaputt"]
+        meaning  = "busy"
+
+        [[failures]]
+        contains = ["too long"]
+        unless   = ["rope"]
+        status   = [418]
+        meaning  = "loading"
+        "#,
+    )
+    .unwrap();
+    let classifier = Classifier::with_rows(own).unwrap();
+    assert_eq!(classifier.classify(500, b"alles kaputt"), Meaning::Busy);
+    let long = b"prompt is too long";
+    assert_eq!(classifier.classify(418, long), Meaning::Loading);
+    assert_eq!(classifier.classify(400, long), Meaning::ContextTooLong);
+    let rope = b"prompt is too long: rope";
+    assert_eq!(classifier.classify(418, rope), Meaning::ContextTooLong);
+}
+
+#[test]
+fn a_row_that_makes_no_sense_is_named_with_its_field() {
+    let refused = |text: &str| Classifier::with_rows(rows(text).unwrap()).unwrap_err();
+    let sound = "[[failures]]\nmeaning = 'busy'\ncode = ['7']\n";
+
+    let error = refused(&format!("{sound}[[failures]]\nmeaning = 'busy'"));
+    assert_eq!((error.row, error.field), (2, "contains"));
+    let error = refused(&format!("{sound}[[failures]]\nmeaning = 'busy'\ncontains = ['a|']"));
+    assert_eq!((error.row, error.field), (2, "contains"));
+    let error = refused("[[failures]]\nmeaning = 'busy'\ncontains = ['a']\nunless = [' ']");
+    assert_eq!((error.row, error.field), (1, "unless"));
+    let error = refused("[[failures]]\nmeaning = 'busy'\nstatus = [42]");
+    assert_eq!((error.row, error.field), (1, "status"));
+    let error = refused("[[failures]]\nmeaning = 'busy'\ntype = ['-']");
+    assert_eq!((error.row, error.field), (1, "type"));
+    let error = refused("[[failures]]\nmeaning = 'busy'\ncode = ['']");
+    assert_eq!((error.row, error.field), (1, "code"));
+    assert!(error.to_string().starts_with("row 1 of [[failures]]: `code`"));
+}
+
+#[test]
+fn a_row_with_an_unknown_key_or_meaning_is_refused() {
+    assert!(rows("[[failures]]\nmeaning = 'busy'\ncontain = ['a']").is_err());
+    assert!(rows("[[failures]]\nmeaning = 'sleepy'\ncontains = ['a']").is_err());
+}
+
+/// The message in each shape that an error can have.
+fn shapes(status: u16, message: &str) -> Vec<(&'static str, String)> {
+    let object = json!({"error": {"message": message, "type": "server_error", "param": null, "code": status}});
+    let text = [
+        ("error object", object.clone()),
+        ("error object, string code", json!({"error": {"message": message, "type": "api_error", "code": "bad"}})),
+        ("error object, null code", json!({"error": {"message": message, "type": null, "code": null}})),
+        ("error string", json!({"error": message, "error_type": "generation"})),
+        ("flat", json!({"object": "error", "message": message, "type": "BadRequest", "param": null, "code": status})),
+        ("message", json!({"message": message, "partial_response": {"choices": []}})),
+        ("detail string", json!({"detail": message})),
+        ("detail array", json!({"detail": [{"type": "value_error", "loc": ["body"], "msg": message, "input": "x"}]})),
+        ("detail object", json!({"detail": {"msg": message, "type": "bad_input"}})),
+        ("JSON in the message", json!({"error": {"message": object.to_string(), "type": "api_error", "code": null}})),
+        ("JSON after words", json!({"error": format!("upstream said: {object}")})),
+    ];
+    let go = format!("llama-server chat error: map[code:{status} message:{message} type:server_error]");
+    let mut shapes: Vec<_> = text.into_iter().map(|(name, body)| (name, body.to_string())).collect();
+    shapes.push(("Go map", json!({"error": {"message": go}}).to_string()));
+    shapes.push(("plain text", format!("{message}\r\n")));
+    shapes.push(("lines of JSON", format!("{{\"done\":false}}\n{object}\n")));
+    shapes.push(("event", format!("event: error\ndata: {object}\n\n")));
+    shapes
+}
+
+#[test]
+fn a_message_means_the_same_in_every_shape() {
+    let mut wrong = Vec::new();
+    // A body that is a shape already is not put into another: more than two wrappings are not unwrapped.
+    for wording in WORDINGS.iter().filter(|wording| !wording.body.contains('{')) {
+        let message = wording.body.trim_matches('"');
+        let plain = CLASSIFIER.classify(wording.status, message.as_bytes());
+        for (shape, body) in shapes(wording.status, message) {
+            let meaning = CLASSIFIER.classify(wording.status, body.as_bytes());
+            if meaning != plain {
+                wrong.push(format!("{meaning:?}, not {plain:?}, as {shape}: {body}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_and_no_status_make_it_panic(status: u16, body in prop::collection::vec(any::<u8>(), 0..4096)) {
+        CLASSIFIER.classify(status, &body);
+    }
+
+    #[test]
+    fn no_text_near_to_json_makes_it_panic(status: u16, body in "[{}\\[\\]\":,a-z0-9\\\\ éNaN\u{1F600}\n-]{0,200}|data: \\{\"error\":.{0,50}|map\\[.{0,40}message:.{0,40}") {
+        CLASSIFIER.classify(status, body.as_bytes());
+    }
+
+    #[test]
+    fn a_body_cut_off_anywhere_makes_it_panic_nowhere(index in any::<prop::sample::Index>(), cut in any::<prop::sample::Index>()) {
+        let wording = index.get(&WORDINGS);
+        for (_, body) in shapes(wording.status, &wording.body) {
+            CLASSIFIER.classify(wording.status, &body.as_bytes()[..cut.index(body.len())]);
+        }
+    }
+
+    #[test]
+    fn what_a_validation_error_repeats_of_the_request_does_not_decide(index in any::<prop::sample::Index>()) {
+        let echoed = serde_json::to_string(&index.get(&WORDINGS).body).unwrap();
+        for message in [
+            format!("1 validation error:\n  {{'type': 'string_type', 'loc': 'body.messages.0', 'msg': 'Input should be a valid string', 'input': {echoed}}}"),
+            format!("1 validation error for Request\nfield\n  Input should be a valid list [type=list_type, input_value={echoed}, input_type=str]"),
+            format!("Invalid value (parameter=messages, value={echoed})"),
+            format!("Failed to parse messages: odd; messages = [\n  {{\n    \"content\": {echoed}\n  }}\n]"),
+        ] {
+            prop_assert_eq!(CLASSIFIER.classify(400, message.as_bytes()), Meaning::Failure);
+            let object = json!({"error": {"message": message, "type": "BadRequestError", "code": 400}});
+            prop_assert_eq!(CLASSIFIER.classify(400, object.to_string().as_bytes()), Meaning::Failure);
+        }
+        let detail = json!({"detail": [{"type": "string_type", "loc": ["body"], "msg": "Input should be a valid string", "input": index.get(&WORDINGS).body}]});
+        prop_assert_eq!(CLASSIFIER.classify(422, detail.to_string().as_bytes()), Meaning::Failure);
+    }
 }

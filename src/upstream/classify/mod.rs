@@ -2,7 +2,7 @@
 //!
 //! Servers disagree on everything but English: the same overflow arrives as 400, 413, 422, 500 or inside a 200 stream, in eight
 //! shapes of body, and at times as JSON inside a string inside JSON. So the body is first brought down to the innermost message
-//! ([`shape`]), and that is then held against an ordered list of rows ([`rules`]; the list itself is `config/failures.toml`).
+//! (`shape`), and that is then held against an ordered list of rows (`rules`; the list itself is `config/failures.toml`).
 
 mod rules;
 mod shape;

@@ -24,6 +24,10 @@ const STATUS_KEYS: [&str; 4] = ["code", "http_status_code", "status_code", "stat
 /// From here to the end of its line, a validation error repeats what was sent to it, which is the user's and decides nothing.
 const ECHOES: [&str; 6] = ["'input':", "\"input\":", "input_value=", ", value=", "last read:", "received value:"];
 
+/// From here on, a server repeats the conversation, over as many lines as it has.
+const CONVERSATION_ECHOES: [&str; 6] =
+    ["messages = [", "messages=[", "\"messages\":", "'messages': [", "\"content\":", "'content':"];
+
 /// What a server says in an error.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
@@ -209,12 +213,18 @@ fn status_of(value: &Value) -> Option<u16> {
 /// it on), or a Go map.
 fn wrapped(message: &str) -> Option<Said> {
     let message = message.trim();
-    for (index, _) in message.match_indices('{').take(MOST_BRACES) {
+    let own = if message.starts_with('{') {
+        message.len()
+    } else {
+        first_of(message, &ECHOES).min(first_of(message, &CONVERSATION_ECHOES))
+    };
+    for (index, _) in message[..own].match_indices('{').take(MOST_BRACES) {
         let Some(Ok(Value::Object(object))) = Deserializer::from_str(&message[index..]).into_iter::<Value>().next()
         else {
             continue;
         };
-        // Anywhere but at the start, an object without an error in it is something that the message quotes.
+        // Anywhere but at the start, an object without an error in it is something that the message quotes, and what stands
+        // after an echo's beginning is not the server's at all.
         let speaks = index == 0 || object.contains_key("error") || object.contains_key("detail");
         if let Some(said) = from_object(&object)
             && speaks
@@ -222,7 +232,7 @@ fn wrapped(message: &str) -> Option<Said> {
             return Some(said);
         }
     }
-    from_go_map(message)
+    from_go_map(&message[..own])
 }
 
 /// `map[code:500 message:some words type:server_error]`, as Go prints it: keys in alphabetical order, nothing quoted, so that
@@ -261,10 +271,11 @@ fn relevant(message: &str) -> String {
         Some(at) => &message[at..],
         None => message,
     };
+    let end = first_of(message, &CONVERSATION_ECHOES);
+    let message = &message[..end];
     let mut kept = String::new();
     for line in message.lines() {
-        let end = ECHOES.iter().filter_map(|echo| line.find(echo)).min().unwrap_or(line.len());
-        kept.push_str(&line[..end]);
+        kept.push_str(&line[..first_of(line, &ECHOES)]);
         kept.push('\n');
         if kept.len() >= LONGEST_MESSAGE {
             break;
@@ -276,6 +287,11 @@ fn relevant(message: &str) -> String {
     }
     kept.truncate(end);
     kept
+}
+
+/// Where the first of the fragments begins, or the end.
+fn first_of(text: &str, fragments: &[&str]) -> usize {
+    fragments.iter().filter_map(|fragment| text.find(fragment)).min().unwrap_or(text.len())
 }
 
 fn is_page(message: &str) -> bool {
