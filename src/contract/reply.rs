@@ -65,18 +65,18 @@ impl Reply {
     pub fn to_json(&self) -> Vec<u8> {
         #[derive(Serialize)]
         struct Body<'a> {
+            choices: [Choice<'a>; 1],
+            object: &'static str,
             #[serde(skip_serializing_if = "Option::is_none")]
             id: Option<&'a str>,
-            object: &'static str,
             model: &'a str,
-            choices: [Choice<'a>; 1],
             #[serde(skip_serializing_if = "Option::is_none")]
             usage: Option<Usage>,
         }
         #[derive(Serialize)]
         struct Choice<'a> {
-            index: u8,
             message: Message<'a>,
+            index: u8,
             #[serde(skip_serializing_if = "Option::is_none")]
             finish_reason: Option<FinishReason>,
         }
@@ -87,10 +87,10 @@ impl Reply {
         }
         let message = Message { role: "assistant", content: &self.content };
         let body = Body {
-            id: self.id.as_deref(),
+            choices: [Choice { message, index: 0, finish_reason: self.finish_reason }],
             object: "chat.completion",
+            id: self.id.as_deref(),
             model: &self.model,
-            choices: [Choice { index: 0, message, finish_reason: self.finish_reason }],
             usage: self.usage,
         };
         serde_json::to_vec(&body).unwrap_or_default()
@@ -112,8 +112,8 @@ mod tests {
         };
         assert_eq!(
             String::from_utf8(reply.to_json()).unwrap(),
-            "{\"object\":\"chat.completion\",\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\
-             \"content\":\"a\u{2028}\\\"b\\u0000\"},\"finish_reason\":\"length\"}]}"
+            "{\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"a\u{2028}\\\"b\\u0000\"},\"index\":0,\
+             \"finish_reason\":\"length\"}],\"object\":\"chat.completion\",\"model\":\"m\"}"
         );
     }
 }
