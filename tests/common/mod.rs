@@ -20,7 +20,7 @@ pub use json::*;
 pub use pictures::*;
 pub use port::ReservedPort;
 pub use script::{Gate, Script, Step, http_answer};
-pub use start::{Builder, Refusal};
+pub use start::{Builder, Refusal, demo_command, run_to_end, weir_command};
 pub use upstream::{Recorded, ScriptedUpstream};
 pub use weir::Weir;
 

@@ -313,3 +313,16 @@ pub fn run_to_end(mut child: Child) -> (i32, String) {
     assert_no_canary(&text);
     (status.code().unwrap_or(-1), text)
 }
+
+/// `weir demo`, in an empty home, on any free port, with the usual token.
+pub fn demo_command(home: &Path) -> Command {
+    let mut command = weir_command();
+    command
+        .arg("demo")
+        .current_dir(home)
+        .env("HOME", home)
+        .env("XDG_CONFIG_HOME", home)
+        .env("ADAPTER_PORT", "0")
+        .env("ADAPTER_TOKEN", TOKEN);
+    command
+}
