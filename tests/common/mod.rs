@@ -19,7 +19,7 @@ pub use client::{Connection, Request, Response};
 pub use json::*;
 pub use pictures::*;
 pub use port::ReservedPort;
-pub use script::{Gate, Script, Step, http_answer};
+pub use script::{Gate, Script, Step, http_answer, sse_piece, text_events};
 pub use start::{Builder, Refusal, demo_command, run_to_end, weir_command};
 pub use upstream::{Recorded, ScriptedUpstream};
 pub use weir::Weir;

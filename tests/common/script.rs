@@ -160,6 +160,14 @@ impl Script {
         ])
     }
 
+    /// A stream of this piece as fast as it is taken, until the other side hangs up.
+    pub fn endless(piece: &[u8]) -> Self {
+        Self::steps(vec![
+            Step::Send(stream_head()),
+            Step::Dribble(piece.to_vec(), Duration::ZERO),
+        ])
+    }
+
     /// Closes without a byte.
     pub fn close_at_once() -> Self {
         Self::steps(vec![Step::Close])
@@ -273,6 +281,11 @@ fn sse_answer(events: &[String]) -> Vec<u8> {
 fn stream_head() -> Vec<u8> {
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         .to_vec()
+}
+
+/// One chunk of a chunked body with one event with this text.
+pub fn sse_piece(text: &str) -> Vec<u8> {
+    chunk(format!("data: {}\n\n", delta(text)).as_bytes())
 }
 
 fn chunk(bytes: &[u8]) -> Vec<u8> {
