@@ -1,5 +1,6 @@
 //! Chapter B: the token, before anything else.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod common;
 

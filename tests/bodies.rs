@@ -1,5 +1,6 @@
 //! Chapter D: the size of a body and how it is framed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod common;
 

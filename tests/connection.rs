@@ -1,5 +1,6 @@
 //! Chapter C: what happens to a connection after an early answer.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod common;
 

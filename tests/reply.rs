@@ -251,12 +251,6 @@ fn row_120_odd_extras_do_not_reach_the_phone() {
     ];
     for body in bodies {
         let answer = answer_to(Script::body(200, "application/json", body.as_bytes()));
-        // A body that is not JSON may also count as no usable result.
-        if answer.status == 502 {
-            assert!(body.contains("NaN") || body.contains("Infinity"));
-            answer.assert_error(502, "upstream_failure");
-            continue;
-        }
         let json = answer.assert_reply("fine");
         assert!(answer.body.len() < 2_000);
         for (_, number) in json["usage"].as_object().into_iter().flatten() {

@@ -4,12 +4,14 @@
 //! [`CANARY`]; when a [`Weir`] is dropped, its output must not contain it in any form.
 #![allow(dead_code, unused_imports, unreachable_pub)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod client;
 mod errors;
 mod json;
 mod pictures;
 mod port;
+mod recorded;
 mod script;
 mod start;
 mod upstream;
@@ -19,9 +21,10 @@ pub use client::{Connection, Request, Response};
 pub use json::*;
 pub use pictures::*;
 pub use port::ReservedPort;
+pub use recorded::Recorded;
 pub use script::{Gate, Script, Step, http_answer, sse_piece, text_events};
 pub use start::{Builder, Refusal, demo_command, run_to_end, weir_command};
-pub use upstream::{Recorded, ScriptedUpstream};
+pub use upstream::ScriptedUpstream;
 pub use weir::Weir;
 
 use std::time::Duration;

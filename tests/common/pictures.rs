@@ -28,7 +28,7 @@ pub fn png(shade: u8, extra: usize) -> Vec<u8> {
     let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
     png_chunk(&mut png, b"IHDR", &[0, 0, 0, 4, 0, 0, 0, 4, 8, 0, 0, 0, 0]);
     let mut comment = b"Comment\0".to_vec();
-    while (png.len() + 8 + comment.len()) % 3 != 0 {
+    while !(png.len() + 8 + comment.len()).is_multiple_of(3) {
         comment.push(b' ');
     }
     comment.extend_from_slice(CANARY.as_bytes());
@@ -84,7 +84,7 @@ fn adler32(bytes: &[u8]) -> u32 {
 
 fn with_canary(prefix: &[u8], tag: u8) -> Vec<u8> {
     let mut bytes = prefix.to_vec();
-    while bytes.len() % 3 != 0 {
+    while !bytes.len().is_multiple_of(3) {
         bytes.push(0);
     }
     bytes.extend_from_slice(CANARY.as_bytes());

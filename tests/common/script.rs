@@ -1,6 +1,6 @@
 //! What the scripted model server does with one request, as a list of steps.
 use super::CANARY;
-use super::upstream::Recorded;
+use super::recorded::Recorded;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};

@@ -1,5 +1,6 @@
 //! A model server on a real socket that records what it gets and does what the test says.
 use super::port::{ReservedPort, runtime};
+use super::recorded::{Recorded, read_request};
 use super::script::{Script, Step};
 use super::{CEILING, REPLY};
 use serde_json::{Value, json};
@@ -9,53 +10,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// A request as it arrived.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    /// Which connection it came on, counted from 0.
-    pub connection: usize,
-    /// The method.
-    pub method: String,
-    /// The target, with the query.
-    pub target: String,
-    /// The header lines, in order.
-    pub headers: Vec<(String, String)>,
-    /// The body.
-    pub body: Vec<u8>,
-    /// When it was complete.
-    pub arrived: Instant,
-    /// When the other side was seen to have closed the connection.
-    pub closed: Option<Instant>,
-}
-
-impl Recorded {
-    /// The value of a header.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
-    }
-
-    /// The body as JSON.
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).expect("Weir sent a body that is not JSON")
-    }
-
-    /// The messages of a turn.
-    pub fn messages(&self) -> Vec<Value> {
-        self.json()["messages"]
-            .as_array()
-            .expect("no messages were sent")
-            .clone()
-    }
-
-    /// Whether it asks for a turn.
-    pub fn is_chat(&self) -> bool {
-        self.target.starts_with("/v1/chat/completions")
-    }
-}
-
 #[derive(Debug)]
 struct State {
     requests: Vec<Recorded>,
@@ -64,6 +18,7 @@ struct State {
     queue: VecDeque<Script>,
     chat: Script,
     streams: Vec<TcpStream>,
+    close_discovery: bool,
     stopped: bool,
 }
 
@@ -106,6 +61,7 @@ impl ScriptedUpstream {
             queue: VecDeque::new(),
             chat: Script::text(REPLY),
             streams: Vec::new(),
+            close_discovery: false,
             stopped: false,
         };
         let shared = Arc::new(Shared {
@@ -156,6 +112,11 @@ impl ScriptedUpstream {
     /// What it does with `GET /props`, from now on.
     pub fn set_props(&self, script: Script) {
         self.shared.state.lock().unwrap().props = script;
+    }
+
+    /// Ends each connection after an answer that is not to a turn, so that a turn begins on a fresh one.
+    pub fn close_after_discovery(&self) {
+        self.shared.state.lock().unwrap().close_discovery = true;
     }
 
     /// What it does with the next turn that has no script yet. Called again: the one after that.
@@ -288,7 +249,7 @@ fn serve(connection: usize, mut stream: TcpStream, shared: &Shared) {
     let _ = stream.set_nodelay(true);
     let mut buffer = Vec::new();
     while let Some(request) = read_request(connection, &mut stream, &mut buffer) {
-        let (index, script) = {
+        let (index, script, closes) = {
             let mut state = shared.state.lock().unwrap();
             let script = if request.is_chat() {
                 state
@@ -303,11 +264,15 @@ fn serve(connection: usize, mut stream: TcpStream, shared: &Shared) {
                 Script::json(404, &json!({"error": {"message": "File Not Found"}}))
             };
             state.requests.push(request.clone());
-            (state.requests.len() - 1, script)
+            let closes = state.close_discovery && !request.is_chat();
+            (state.requests.len() - 1, script, closes)
         };
         shared.changed.notify_all();
-        let open = script
-            .for_request(&request)
+        let mut steps = script.for_request(&request);
+        if closes {
+            announce_close(&mut steps);
+        }
+        let open = steps
             .into_iter()
             .all(|step| perform(step, &mut stream, shared));
         if !open {
@@ -325,6 +290,17 @@ fn serve(connection: usize, mut stream: TcpStream, shared: &Shared) {
 fn note_closed(shared: &Shared, index: usize) {
     shared.state.lock().unwrap().requests[index].closed = Some(Instant::now());
     shared.changed.notify_all();
+}
+
+fn announce_close(steps: &mut Vec<Step>) {
+    if let Some(Step::Send(bytes)) = steps.first_mut() {
+        let end = bytes
+            .windows(2)
+            .position(|two| two == b"\r\n")
+            .map_or(0, |end| end + 2);
+        bytes.splice(end..end, *b"Connection: close\r\n");
+    }
+    steps.push(Step::Close);
 }
 
 /// Does one step; `false` when the connection is over.
@@ -403,74 +379,4 @@ fn hung_up(stream: &TcpStream) -> bool {
 
 fn wait_readable(stream: &TcpStream) -> bool {
     matches!(stream.peek(&mut [0]), Ok(read) if read > 0)
-}
-
-fn read_request(
-    connection: usize,
-    stream: &mut TcpStream,
-    buffer: &mut Vec<u8>,
-) -> Option<Recorded> {
-    let end = loop {
-        if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
-            break end;
-        }
-        fill(stream, buffer)?;
-    };
-    let head: Vec<u8> = buffer.drain(..end + 4).collect();
-    let head = String::from_utf8_lossy(&head).into_owned();
-    let mut lines = head.trim_end().split("\r\n");
-    let mut first = lines.next()?.split(' ');
-    let (method, target) = (first.next()?.to_owned(), first.next()?.to_owned());
-    let headers: Vec<(String, String)> = lines
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-        .collect();
-    let mut request = Recorded {
-        connection,
-        method,
-        target,
-        headers,
-        body: Vec::new(),
-        arrived: Instant::now(),
-        closed: None,
-    };
-    if request.header("transfer-encoding").is_some() {
-        loop {
-            let line = loop {
-                if let Some(end) = buffer.windows(2).position(|two| two == b"\r\n") {
-                    break end;
-                }
-                fill(stream, buffer)?;
-            };
-            let size: Vec<u8> = buffer.drain(..line + 2).collect();
-            let size = usize::from_str_radix(std::str::from_utf8(&size).ok()?.trim(), 16).ok()?;
-            while buffer.len() < size + 2 {
-                fill(stream, buffer)?;
-            }
-            request.body.extend(buffer.drain(..size));
-            buffer.drain(..2);
-            if size == 0 {
-                break;
-            }
-        }
-    } else if let Some(length) = request.header("content-length") {
-        let length: usize = length.parse().ok()?;
-        while buffer.len() < length {
-            fill(stream, buffer)?;
-        }
-        request.body = buffer.drain(..length).collect();
-    }
-    request.arrived = Instant::now();
-    Some(request)
-}
-
-fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
-    let mut piece = [0; 65_536];
-    match stream.read(&mut piece) {
-        Ok(read) if read > 0 => {
-            buffer.extend_from_slice(&piece[..read]);
-            Some(())
-        }
-        _ => None,
-    }
 }
