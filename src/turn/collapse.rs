@@ -53,6 +53,8 @@ pub enum NoAnswer {
     Broken(Broken),
     /// The answer ended without a finish reason: it is partial.
     Partial,
+    /// The same before anything was generated.
+    Nothing,
     /// The text is over `limits.reply`.
     TooLong,
 }
@@ -140,9 +142,9 @@ impl Gathering {
             Some(End::Stop | End::ToolCalls) => Some(FinishReason::Stop),
             Some(End::Length) => Some(FinishReason::Length),
             Some(End::ContentFilter) => Some(FinishReason::ContentFilter),
-            Some(End::NotAnEnd) => return Err(NoAnswer::Partial),
             None if self.whole => None,
-            None => return Err(NoAnswer::Partial),
+            Some(End::NotAnEnd) | None if self.begun => return Err(NoAnswer::Partial),
+            Some(End::NotAnEnd) | None => return Err(NoAnswer::Nothing),
         };
         Ok(self.collapsed)
     }

@@ -8,7 +8,7 @@ use super::mends::Mend;
 use super::outcome::Circumstances;
 use super::{Clock, Ended, Turns, reasoning};
 use crate::catalog::snapshot::{Candidate, Entry};
-use crate::contract::{Conversation, Failure, Reply};
+use crate::contract::{Conversation, Failure, Reply, Usage};
 use crate::observe::TurnRecord;
 use crate::settings::Reasoning;
 use crate::upstream::Upstream;
@@ -24,6 +24,9 @@ const BYTES_A_TOKEN_WORTH_COUNTING: u64 = 2;
 
 /// A prompt with more text than this for each token that the server says it read was not read whole.
 const MOST_BYTES_A_READ_TOKEN: u64 = 10;
+
+/// Text of more than this for each token of the context is clearly too long for it: prose and code in most languages have fewer.
+const MOST_BYTES_A_TOKEN_OF_PROSE: u64 = 6;
 
 /// One turn that has its permit.
 pub(super) struct Run<'a> {
@@ -123,7 +126,9 @@ impl Run<'_> {
                     self.turns.catalog.surprised(self.candidate.upstream);
                     return Err(Ended::NotReached(circumstances.broken(Broken::NotConnected)));
                 }
-                Attempt::NoAnswer(no_answer) => return Err(self.unanswered(no_answer, circumstances).into()),
+                Attempt::NoAnswer(no_answer) => {
+                    return Err(self.unanswered(no_answer, &conversation, circumstances).into());
+                }
                 Attempt::NeverStarted => {
                     return Err(Failure::overloaded("the model server did not take the turn up in time").into());
                 }
@@ -149,8 +154,10 @@ impl Run<'_> {
             } else if may_ask_again && reasoned && reasoning != Reasoning::Off {
                 reasoning = Reasoning::Off;
                 record.repairs.push("reasoning_off");
-            } else {
+            } else if reasoned || !answer.tool_calls.is_empty() {
                 return Err(Failure::upstream_failure("the model produced no text").into());
+            } else {
+                return Err(self.empty(&conversation, answer.usage).into());
             }
             second_generation = true;
         }
@@ -216,7 +223,7 @@ impl Run<'_> {
         circumstances.failure(meaning)
     }
 
-    fn unanswered(&self, no_answer: NoAnswer, circumstances: Circumstances) -> Failure {
+    fn unanswered(&self, no_answer: NoAnswer, conversation: &Conversation, circumstances: Circumstances) -> Failure {
         match no_answer {
             NoAnswer::Refused(meaning) | NoAnswer::Failed(meaning) => circumstances.failure(meaning),
             NoAnswer::Broken(broken) => {
@@ -224,8 +231,23 @@ impl Run<'_> {
                 circumstances.broken(broken)
             }
             NoAnswer::Partial => Failure::upstream_failure("the answer ended before it was finished"),
+            NoAnswer::Nothing => self.empty(conversation, None),
             NoAnswer::TooLong => Failure::upstream_failure("the answer is over this adapter's cap (limits.reply)"),
         }
+    }
+
+    /// An answer in which nothing at all was generated. LM Studio ends a conversation that does not fit so (bug tracker 2339), as
+    /// if all were well; where that is clear, it is told.
+    fn empty(&self, conversation: &Conversation, usage: Option<Usage>) -> Failure {
+        let read = usage.and_then(|usage| usage.prompt_tokens);
+        let text = conversation.text_bytes() as u64;
+        let too_long = |context: u64| {
+            read.is_some_and(|read| read >= context) || text > context.saturating_mul(MOST_BYTES_A_TOKEN_OF_PROSE)
+        };
+        if self.candidate.context.is_some_and(too_long) {
+            return Failure::context_too_long();
+        }
+        Failure::upstream_failure("the answer of the model server is empty")
     }
 
     /// Ollama before 0.12 ignores `truncate` on its native route, too, and drops the start of a conversation without a word.
