@@ -185,7 +185,7 @@ impl Builder {
         file
     }
 
-    fn spawn(&self) -> (TempDir, Child) {
+    fn spawn(&self, command_words: &[&str]) -> (TempDir, Child) {
         let directory = TempDir::new().unwrap();
         let token = self.token_file.clone().unwrap_or_else(|| [&self.token[..], b"\n"].concat());
         let token_file = directory.path().join("adapter.token");
@@ -194,7 +194,7 @@ impl Builder {
         let file = directory.path().join("adapter.toml");
         std::fs::write(&file, self.configuration(directory.path())).unwrap();
         let mut command = weir_command();
-        command.arg("--config").arg(&file).current_dir(directory.path());
+        command.args(command_words).arg("--config").arg(&file).current_dir(directory.path());
         for (name, value) in &self.environment {
             command.env(name, value);
         }
@@ -204,7 +204,7 @@ impl Builder {
 
     /// Starts Weir and waits until it serves, but not until it has looked at its model servers.
     pub fn start_cold(self) -> Weir {
-        let (directory, child) = self.spawn();
+        let (directory, child) = self.spawn(&[]);
         Weir::attach(child, Some(directory), self.token)
     }
 
@@ -215,9 +215,15 @@ impl Builder {
         weir
     }
 
+    /// Runs `weir check` with the same configuration; its exit code and all that it says.
+    pub fn check(self) -> (i32, String) {
+        let (_directory, child) = self.spawn(&["check"]);
+        run_to_end(child)
+    }
+
     /// Starts Weir with a configuration that it must not accept.
     pub fn refused(self) -> Refusal {
-        let (_directory, child) = self.spawn();
+        let (_directory, child) = self.spawn(&[]);
         let (code, output) = run_to_end(child);
         assert!(!output.contains("listening on"), "it served in spite of a bad configuration");
         Refusal { code, output }
