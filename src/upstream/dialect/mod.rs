@@ -1,6 +1,7 @@
 //! The ways in which model servers are spoken to: ask what they have, write a question, read an answer.
 
 mod llamacpp;
+mod lmstudio;
 pub mod ollama;
 mod openai;
 pub mod probe_image;
@@ -30,6 +31,8 @@ pub enum Dialect {
     LlamaCpp,
     /// The same toward vLLM.
     Vllm,
+    /// The same toward LM Studio.
+    LmStudio,
     /// Ollama's own `POST /api/chat`.
     Ollama,
 }
@@ -146,6 +149,7 @@ impl Dialect {
             Dialect::OpenAi => "OpenAI chat completions",
             Dialect::LlamaCpp => "llama.cpp's OpenAI chat completions",
             Dialect::Vllm => "vLLM's OpenAI chat completions",
+            Dialect::LmStudio => "LM Studio's OpenAI chat completions",
             Dialect::Ollama => "Ollama's own /api/chat",
         }
     }
@@ -153,7 +157,7 @@ impl Dialect {
     /// The path that turns are sent to.
     pub fn chat_path(self) -> &'static str {
         match self {
-            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm => openai::CHAT,
+            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm | Dialect::LmStudio => openai::CHAT,
             Dialect::Ollama => ollama::CHAT,
         }
     }
@@ -161,7 +165,7 @@ impl Dialect {
     /// Writes a question as the server's request body.
     pub fn encode(self, question: &Question<'_>) -> SlicedBody {
         match self {
-            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm => openai::encode(question),
+            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm | Dialect::LmStudio => openai::encode(question),
             Dialect::Ollama => ollama::encode(question),
         }
     }
@@ -169,7 +173,7 @@ impl Dialect {
     /// Reads one document of an answer; `None` if it reports a failure.
     pub fn decode(self, document: &Value) -> Option<Piece> {
         match self {
-            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm => openai::decode(document),
+            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm | Dialect::LmStudio => openai::decode(document),
             Dialect::Ollama => ollama::decode(document),
         }
     }
@@ -177,7 +181,7 @@ impl Dialect {
     /// Where the server counts a question's tokens without generating, and the field of the answer that has the count.
     pub fn token_count(self) -> Option<(&'static str, &'static str)> {
         match self {
-            Dialect::OpenAi | Dialect::Ollama => None,
+            Dialect::OpenAi | Dialect::LmStudio | Dialect::Ollama => None,
             Dialect::LlamaCpp => Some(("/v1/chat/completions/input_tokens", "input_tokens")),
             Dialect::Vllm => Some(("/tokenize", "count")),
         }
@@ -189,6 +193,7 @@ impl Dialect {
             Dialect::OpenAi => openai::decodes(kind),
             Dialect::LlamaCpp => llamacpp::decodes(kind),
             Dialect::Vllm => vllm::decodes(kind),
+            Dialect::LmStudio => lmstudio::decodes(kind),
             Dialect::Ollama => ollama::decodes(kind),
         }
     }
@@ -200,6 +205,8 @@ impl Dialect {
             Dialect::LlamaCpp => 1,
             // The whole server: two models may evict each other (OLLAMA_NUM_PARALLEL is 1 unless set).
             Dialect::Ollama => 1,
+            // One of its engines may run several; it does not tell which model is on which.
+            Dialect::LmStudio => 1,
             Dialect::OpenAi => 4,
             // Continuous batching.
             Dialect::Vllm => 64,
@@ -226,11 +233,11 @@ pub async fn discover(client: &Client, kind: Kind, shown: &ShownModels) -> Resul
     let listed = document_of(&fetched).and_then(|list| openai::read_list(&list));
     let says_llamacpp = fetched.headers.get("server").is_some_and(|server| server == "llama.cpp");
     if kind == Kind::Auto && !says_llamacpp {
-        let nothing_better = match &listed {
-            Ok(list) => !openai::names_its_maker(list),
+        let may_be_ollama = match &listed {
+            Ok(list) => !openai::is_of_another_maker(list) && named(kind, list.owner.as_deref()) == Dialect::OpenAi,
             Err(error) => matches!(error, DiscoveryError::Refused(_) | DiscoveryError::NotUnderstood),
         };
-        if nothing_better && is_ollama(client).await {
+        if may_be_ollama && is_ollama(client).await {
             return ollama::discover(client, shown).await;
         }
     }
@@ -243,14 +250,23 @@ pub async fn discover(client: &Client, kind: Kind, shown: &ShownModels) -> Resul
         tagged: kind == Kind::Ollama || (kind == Kind::Auto && owner == Some("library")),
         ..Discovery::default()
     };
-    match kind {
-        Kind::LlamaCpp => llamacpp::complete(client, discovery, &list.entries).await,
-        Kind::Auto | Kind::OpenAi if says_llamacpp || owner == Some("llamacpp") => {
-            llamacpp::complete(client, discovery, &list.entries).await
-        }
-        Kind::Vllm => Ok(vllm::complete(client, discovery, &list.entries).await?),
-        Kind::Auto if owner == Some("vllm") => Ok(vllm::complete(client, discovery, &list.entries).await?),
-        _ => Ok(discovery),
+    let says_llamacpp = says_llamacpp && matches!(kind, Kind::Auto | Kind::OpenAi);
+    match if says_llamacpp { Dialect::LlamaCpp } else { named(kind, owner) } {
+        Dialect::LlamaCpp => llamacpp::complete(client, discovery, &list.entries).await,
+        Dialect::Vllm => Ok(vllm::complete(client, discovery, &list.entries).await?),
+        Dialect::LmStudio => Ok(lmstudio::complete(client, discovery).await?),
+        Dialect::OpenAi | Dialect::Ollama => Ok(discovery),
+    }
+}
+
+/// The dialect that the settings name; where they leave it open, the one of the server that calls itself the owner of the first
+/// model of its list.
+fn named(kind: Kind, owner: Option<&str>) -> Dialect {
+    match (kind, owner) {
+        (Kind::LlamaCpp, _) | (Kind::Auto | Kind::OpenAi, Some("llamacpp")) => Dialect::LlamaCpp,
+        (Kind::Vllm, _) | (Kind::Auto, Some("vllm")) => Dialect::Vllm,
+        (Kind::Auto, Some("organization_owner")) => Dialect::LmStudio,
+        _ => Dialect::OpenAi,
     }
 }
 

@@ -223,9 +223,9 @@ pub(super) fn read_list(list: &Value) -> Result<List, DiscoveryError> {
     Ok(List { owner, models: entries.iter().filter_map(read_model).collect(), entries })
 }
 
-/// Whether the list itself says which server it is, so that nothing else has to be asked.
-pub(super) fn names_its_maker(list: &List) -> bool {
-    let makers = ["llamacpp", "vllm", "sglang", "tabbyAPI", "me", "koboldcpp", "local", "organization_owner"];
+/// Whether the list is one of a server that has no dialect of its own here, but says that it is not Ollama.
+pub(super) fn is_of_another_maker(list: &List) -> bool {
+    let makers = ["sglang", "tabbyAPI", "me", "koboldcpp", "local"];
     list.owner.as_deref().is_some_and(|owner| makers.contains(&owner))
 }
 
