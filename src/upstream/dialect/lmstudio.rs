@@ -7,11 +7,7 @@ use super::{Dialect, Discovery, ModelFacts, Sight, document_of};
 use crate::contract::ImageKind;
 use crate::upstream::client::{Broken, Client};
 
-/// Its own lists of models, and how each is read: the first is there since 0.3.6, the second since 0.4.0 in its place or beside
-/// it. Neither loads a model.
-const LISTS: [(&str, fn(&Value) -> Option<Vec<Told>>); 2] = [("/api/v0/models", read_v0), ("/api/v1/models", read_v1)];
-
-/// What one of its lists tells of a model, or of one loaded instance of it.
+/// What one of its own lists, neither of which loads a model, tells of a model, or of one loaded instance of it.
 struct Told {
     name: String,
     chats: bool,
@@ -23,16 +19,16 @@ struct Told {
 /// Adds sight and context, and takes out what only embeds. A path that LM Studio does not know is answered with 200 and an
 /// error, so it is known by what a list says; a server that has neither list only looks like it and stays an unknown one.
 pub(super) async fn complete(client: &Client, discovery: Discovery) -> Result<Discovery, Broken> {
-    for (path, read) in LISTS {
-        let fetched = client.get(path).await?;
-        if let Some(told) = document_of(&fetched).ok().as_ref().and_then(read) {
-            let mut models = discovery.models;
-            models.retain_mut(|model| add(model, &told));
-            let server = Some("LM Studio".to_owned());
-            return Ok(Discovery { dialect: Dialect::LmStudio, server, models, ..discovery });
-        }
+    // There since 0.3.6.
+    let mut told = document_of(&client.get("/api/v0/models").await?).ok().and_then(|list| read_v0(&list));
+    if told.is_none() {
+        // There since 0.4.0.
+        told = document_of(&client.get("/api/v1/models").await?).ok().and_then(|list| read_v1(&list));
     }
-    Ok(discovery)
+    let Some(told) = told else { return Ok(discovery) };
+    let mut models = discovery.models;
+    models.retain_mut(|model| add(model, &told));
+    Ok(Discovery { dialect: Dialect::LmStudio, server: Some("LM Studio".to_owned()), models, ..discovery })
 }
 
 /// Adds what is told of a model; `false` if that is that it cannot chat.

@@ -28,7 +28,7 @@ pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
     body.literal("],\"stream\":true,\"stream_options\":{\"include_usage\":true}");
     match question.reasoning {
         Reasoning::Default => {}
-        // Two words for one wish: llama.cpp and vLLM hand the first to the chat template, Ollama and newer servers know the second.
+        // Two words for one wish: llama.cpp and vLLM hand the first to the chat template, Ollama and LM Studio heed only the second.
         Reasoning::Off => {
             body.literal(",\"chat_template_kwargs\":{\"enable_thinking\":false},\"reasoning_effort\":\"none\"");
         }
