@@ -98,16 +98,16 @@ impl Snapshot {
     /// Puts together what the servers told and what the settings say.
     pub fn new(settings: &ModelSettings, states: &[ServerState], looked: bool) -> Self {
         let mut entries: Vec<Entry> = Vec::new();
-        for (upstream, state) in states.iter().enumerate() {
-            for facts in known_models(settings, state) {
-                if is_exposed(settings, &facts.id) {
-                    add(&mut entries, settings, &facts.id, upstream, state, &facts);
-                }
+        let known: Vec<Vec<ModelFacts>> = states.iter().map(|state| known_models(settings, states, state)).collect();
+        for (upstream, (state, models)) in states.iter().zip(&known).enumerate() {
+            // An alias is the user's own word: it hides a model of the same name.
+            let models = models.iter().filter(|facts| !settings.alias.contains_key(&facts.id));
+            for facts in models.filter(|facts| is_exposed(settings, &facts.id)) {
+                add(&mut entries, settings, &facts.id, upstream, state, facts);
             }
         }
         for (alias, target) in &settings.alias {
-            for (upstream, state) in states.iter().enumerate() {
-                let models = known_models(settings, state);
+            for (upstream, (state, models)) in states.iter().zip(&known).enumerate() {
                 if let Some(facts) = models.iter().find(|facts| is_same(state, &facts.id, target)) {
                     add(&mut entries, settings, alias, upstream, state, facts);
                 }
@@ -146,8 +146,8 @@ impl Snapshot {
     }
 }
 
-/// The models of a server; of one that has not answered yet, those that the settings name.
-fn known_models(settings: &ModelSettings, state: &ServerState) -> Vec<ModelFacts> {
+/// The models of a server; of one that has not answered yet, those that the settings name and no other server has.
+fn known_models(settings: &ModelSettings, states: &[ServerState], state: &ServerState) -> Vec<ModelFacts> {
     if let Some(discovery) = &state.discovery {
         return discovery.models.clone();
     }
@@ -159,9 +159,14 @@ fn known_models(settings: &ModelSettings, state: &ServerState) -> Vec<ModelFacts
         .chain(settings.overrides.keys().filter(|name| !settings.alias.contains_key(*name)));
     let mut seen = BTreeSet::new();
     named
-        .filter(|name| seen.insert(name.as_str()))
+        .filter(|name| seen.insert(name.as_str()) && !states.iter().any(|other| has(other, name)))
         .map(|name| ModelFacts { name: name.clone(), id: name.clone(), ..ModelFacts::default() })
         .collect()
+}
+
+/// Whether a server told that it has a model.
+fn has(state: &ServerState, name: &str) -> bool {
+    state.discovery.iter().flat_map(|discovery| &discovery.models).any(|facts| is_same(state, &facts.id, name))
 }
 
 /// What `models.expose` lets through; the default is served in any case.
