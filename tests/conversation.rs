@@ -264,7 +264,7 @@ fn row_065_roles_and_order_arrive_as_they_were_sent() {
 fn row_066_nothing_is_remembered_and_nothing_is_deduplicated() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let whole = vec![
+    let whole = [
         user("a"),
         assistant("b"),
         user("c"),
