@@ -1,3 +1,9 @@
 //! The `weir` binary: parses the command line and runs one command.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    weir::cli::run(weir::cli::Arguments::parse())
+}

@@ -31,11 +31,7 @@ impl Stream {
         let reader = std::thread::spawn(move || {
             let mut piece = [0; 16_384];
             while let Ok(read @ 1..) = source.read(&mut piece) {
-                collected
-                    .0
-                    .lock()
-                    .unwrap()
-                    .extend_from_slice(&piece[..read]);
+                collected.0.lock().unwrap().extend_from_slice(&piece[..read]);
                 collected.1.notify_all();
             }
             collected.1.notify_all();
@@ -57,12 +53,7 @@ impl Stream {
             if Instant::now() > until || self.reader.is_finished() {
                 return None;
             }
-            text = self
-                .text
-                .1
-                .wait_timeout(text, Duration::from_millis(200))
-                .unwrap()
-                .0;
+            text = self.text.1.wait_timeout(text, Duration::from_millis(200)).unwrap().0;
         }
     }
 }
@@ -72,9 +63,7 @@ impl Output {
     pub fn collect(child: &mut Child) -> Self {
         let standard_output = Stream::collect(child.stdout.take().unwrap());
         let standard_error = Stream::collect(child.stderr.take().unwrap());
-        Self {
-            streams: [standard_output, standard_error],
-        }
+        Self { streams: [standard_output, standard_error] }
     }
 
     /// What was written so far, standard output first.
@@ -137,13 +126,7 @@ impl Weir {
             let _ = child.wait();
             panic!("it does not serve:\n{}", output.finish());
         };
-        Self {
-            child,
-            output: Some(output),
-            address,
-            token,
-            directory,
-        }
+        Self { child, output: Some(output), address, token, directory }
     }
 
     /// Where it listens.
@@ -213,9 +196,7 @@ impl Weir {
         let answer = self.get("/v1/models");
         assert_eq!(answer.status, 200);
         let data = answer.json()["data"].as_array().unwrap().clone();
-        data.iter()
-            .map(|entry| entry["id"].as_str().unwrap().to_owned())
-            .collect()
+        data.iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
     }
 
     /// A line of `/proc/PID/status`, in KiB.
@@ -227,11 +208,7 @@ impl Weir {
 
     /// Sends SIGTERM.
     pub fn terminate(&self) {
-        let status = Command::new("kill")
-            .arg("-TERM")
-            .arg(self.pid().to_string())
-            .status()
-            .unwrap();
+        let status = Command::new("kill").arg("-TERM").arg(self.pid().to_string()).status().unwrap();
         assert!(status.success());
     }
 
@@ -249,11 +226,7 @@ impl Weir {
 
     /// The usual token.
     pub fn token(&self) -> &[u8] {
-        if self.token.is_empty() {
-            TOKEN.as_bytes()
-        } else {
-            &self.token
-        }
+        if self.token.is_empty() { TOKEN.as_bytes() } else { &self.token }
     }
 }
 

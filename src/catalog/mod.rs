@@ -1,0 +1,180 @@
+//! Which models there are and what they can do: asked in the background, read without waiting.
+
+pub mod snapshot;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use crate::settings::{ModelSettings, Settings};
+use crate::upstream::Upstream;
+use crate::upstream::client::ClientError;
+use crate::upstream::dialect::{Discovery, DiscoveryError};
+use crate::upstream::pace::Pace;
+use snapshot::{ServerState, Snapshot};
+
+/// How often a server that is well is asked again.
+const REFRESH: Duration = Duration::from_secs(60);
+
+/// How long a call may wait for the first look after a start, when nothing is known.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// How long it may wait for it when the settings name something to list: the app probes the list on every chat open.
+const FIRST_LOOK_WITH_SOMETHING: Duration = Duration::from_millis(700);
+
+/// All servers and what is known of them.
+#[derive(Debug)]
+pub struct Catalog {
+    models: ModelSettings,
+    upstreams: Vec<Arc<Upstream>>,
+    states: Mutex<Vec<Observed>>,
+    snapshot: watch::Sender<Arc<Snapshot>>,
+    surprises: Vec<Notify>,
+}
+
+/// What is known of one server, and how often it was asked: whoever needs a fresh look waits for the count to go up.
+#[derive(Debug, Clone, Default)]
+struct Observed {
+    state: ServerState,
+    looks: u64,
+    said: Option<String>,
+}
+
+impl Catalog {
+    /// Makes the catalog; asks nobody yet.
+    ///
+    /// # Errors
+    /// A client cannot be made from the settings.
+    pub fn new(settings: &Settings) -> Result<Self, ClientError> {
+        let upstreams = settings
+            .upstreams
+            .iter()
+            .map(|upstream| Upstream::new(upstream.clone(), settings.timeouts.connect).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()?;
+        let unasked = |upstream: &Arc<Upstream>| {
+            let state = ServerState { context: upstream.settings.context, ..ServerState::default() };
+            Observed { state, ..Observed::default() }
+        };
+        let states: Vec<Observed> = upstreams.iter().map(unasked).collect();
+        let known: Vec<ServerState> = states.iter().map(|observed| observed.state.clone()).collect();
+        let snapshot = Snapshot::new(&settings.models, &known, false);
+        Ok(Catalog {
+            models: settings.models.clone(),
+            surprises: upstreams.iter().map(|_| Notify::new()).collect(),
+            upstreams,
+            states: Mutex::new(states),
+            snapshot: watch::Sender::new(Arc::new(snapshot)),
+        })
+    }
+
+    /// Begins to look after every server, until `stop`.
+    pub fn watch(self: &Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken) {
+        for upstream in 0..self.upstreams.len() {
+            let catalog = Arc::clone(self);
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                stop.run_until_cancelled(catalog.look_after(upstream)).await;
+            });
+        }
+    }
+
+    async fn look_after(&self, upstream: usize) {
+        let mut pace = Pace::looking();
+        loop {
+            let found = self.look(upstream).await;
+            let wait = if found.is_ok() {
+                pace = Pace::looking();
+                REFRESH
+            } else {
+                pace.next_wait().unwrap_or(REFRESH)
+            };
+            // A wait that is cut short by a surprise is as good as one that ran out.
+            let _ = tokio::time::timeout(wait, self.surprises[upstream].notified()).await;
+        }
+    }
+
+    /// Asks one server now and publishes what it says. What it said before stays when it does not answer.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn look(&self, upstream: usize) -> Result<Discovery, DiscoveryError> {
+        let found = self.upstreams[upstream].discover().await;
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let observed = &mut states[upstream];
+        observed.looks += 1;
+        observed.state.up = found.is_ok();
+        if let Ok(discovery) = &found {
+            observed.state.discovery = Some(discovery.clone());
+        }
+        self.say(upstream, observed, &found);
+        let known: Vec<ServerState> = states.iter().map(|observed| observed.state.clone()).collect();
+        let looked = states.iter().all(|observed| observed.looks > 0);
+        self.snapshot.send_replace(Arc::new(Snapshot::new(&self.models, &known, looked)));
+        drop(states);
+        found
+    }
+
+    /// Says once what became of a server, and again only when that changes.
+    fn say(&self, upstream: usize, observed: &mut Observed, found: &Result<Discovery, DiscoveryError>) {
+        let settings = &self.upstreams[upstream].settings;
+        let saying = match found {
+            Ok(discovery) => {
+                let server = discovery.server.as_deref().unwrap_or("OpenAI-compatible server");
+                format!("up: {server}, {} model(s) that can chat", discovery.models.len())
+            }
+            Err(error) => format!("down: {error}"),
+        };
+        if observed.said.as_ref() == Some(&saying) {
+            return;
+        }
+        match found {
+            Ok(_) => info!(upstream = settings.name, url = %settings.url, "upstream {saying}"),
+            Err(_) => warn!(upstream = settings.name, url = %settings.url, "upstream {saying}"),
+        }
+        observed.said = Some(saying);
+    }
+
+    /// What is served right now, without waiting.
+    pub fn now(&self) -> Arc<Snapshot> {
+        self.snapshot.borrow().clone()
+    }
+
+    /// What is served right now; shortly after a start, waits a moment for the first look.
+    pub async fn after_first_look(&self) -> Arc<Snapshot> {
+        let now = self.now();
+        if now.looked {
+            return now;
+        }
+        let patience = if now.entries.is_empty() { FIRST_LOOK } else { FIRST_LOOK_WITH_SOMETHING };
+        let mut changes = self.snapshot.subscribe();
+        // Whether the look came or the time ran out, what is known by then is what there is.
+        let _ = tokio::time::timeout(patience, changes.wait_for(|snapshot| snapshot.looked)).await;
+        self.now()
+    }
+
+    /// Asks for a look soon, after an answer that did not fit what is known.
+    pub fn surprised(&self, upstream: usize) {
+        self.surprises[upstream].notify_one();
+    }
+
+    /// Each server by its name, and whether it answered when it was last asked.
+    pub fn liveness(&self) -> Vec<(String, bool)> {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = |upstream: &Arc<Upstream>| upstream.settings.name.clone();
+        self.upstreams.iter().map(name).zip(states.iter().map(|observed| observed.state.up)).collect()
+    }
+
+    /// The server at a place of the settings.
+    pub fn upstream(&self, upstream: usize) -> &Arc<Upstream> {
+        &self.upstreams[upstream]
+    }
+
+    /// All servers, in the order of the settings.
+    pub fn upstreams(&self) -> &[Arc<Upstream>] {
+        &self.upstreams
+    }
+}

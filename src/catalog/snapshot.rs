@@ -1,0 +1,213 @@
+//! What Weir serves at one moment: the models of all servers in one list, by the ids that it advertises.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use wildmatch::WildMatch;
+
+use crate::contract::models::{self, ListedModel};
+use crate::settings::{ModelOverride, ModelSettings, Reasoning};
+use crate::upstream::dialect::{Dialect, Discovery, ModelFacts, Sight};
+
+/// What is known of one server.
+#[derive(Debug, Clone, Default)]
+pub struct ServerState {
+    /// What it told when it last answered.
+    pub discovery: Option<Discovery>,
+    /// Whether it answered when it was last asked.
+    pub up: bool,
+    /// The context that the settings want on it, in tokens.
+    pub context: Option<u32>,
+}
+
+/// One server that has a model.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The place of the server in the settings.
+    pub upstream: usize,
+    /// Whether it answered when it was last asked.
+    pub up: bool,
+    /// How it is spoken to.
+    pub dialect: Dialect,
+    /// How many turns it runs at once, if it tells.
+    pub slots: Option<u32>,
+    /// Whether a name without a tag means the same as with `:latest` there.
+    pub tagged: bool,
+    /// The name under which it knows the model.
+    pub name: String,
+    /// What the model can see there, after the user's own word on it.
+    pub sight: Sight,
+    /// How many tokens a conversation may have, if that is known.
+    pub context: Option<u64>,
+    /// The context that Ollama is asked for, if the settings want one.
+    pub context_to_ask_for: Option<u64>,
+    /// Whether the model reasons, if that is known.
+    pub reasons: Option<bool>,
+    /// What a token of context costs in memory, in bytes, if that can be told.
+    pub cache_bytes_a_token: Option<u64>,
+    /// Which server and model this is, as far as they tell: what was learned of one is forgotten when this changes.
+    pub identity: String,
+}
+
+/// One advertised model.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The id that a request names.
+    pub id: String,
+    /// How much it shall reason.
+    pub reasoning: Reasoning,
+    /// The servers that have it, in the order of the settings; never empty.
+    pub candidates: Vec<Candidate>,
+}
+
+impl Entry {
+    /// The server that gets the next turn: the first that is up, else the first.
+    pub fn candidate(&self) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| candidate.up).or(self.candidates.first())
+    }
+}
+
+/// The catalog at one moment. The default model comes first.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// What is served.
+    pub entries: Vec<Entry>,
+    /// The id that a request without one gets. It may be the id of nothing: a default that its server does not have.
+    pub default: Option<String>,
+    /// The body of `GET /v1/models`.
+    pub list: Bytes,
+    /// Whether every server was asked at least once, whatever came of it.
+    pub looked: bool,
+}
+
+impl Snapshot {
+    /// Puts together what the servers told and what the settings say.
+    pub fn new(settings: &ModelSettings, states: &[ServerState], looked: bool) -> Self {
+        let mut entries: Vec<Entry> = Vec::new();
+        for (upstream, state) in states.iter().enumerate() {
+            for facts in known_models(settings, state) {
+                if is_exposed(settings, &facts.id) {
+                    add(&mut entries, settings, &facts.id, upstream, state, &facts);
+                }
+            }
+        }
+        for (alias, target) in &settings.alias {
+            for (upstream, state) in states.iter().enumerate() {
+                let models = known_models(settings, state);
+                if let Some(facts) = models.iter().find(|facts| is_same(state, &facts.id, target)) {
+                    add(&mut entries, settings, alias, upstream, state, facts);
+                }
+            }
+        }
+        let default = settings.default.clone().or_else(|| entries.first().map(|entry| entry.id.clone()));
+        let mut snapshot = Snapshot { entries, default, list: Bytes::new(), looked };
+        if let Some(at) = snapshot.default.as_deref().and_then(|default| snapshot.position(default)) {
+            snapshot.entries[..=at].rotate_right(1);
+        }
+        snapshot.list = Bytes::from(models::to_json(&snapshot.listed()));
+        snapshot
+    }
+
+    fn listed(&self) -> Vec<ListedModel> {
+        let listed = |entry: &Entry| ListedModel {
+            id: entry.id.clone(),
+            images: entry.candidate().and_then(|candidate| candidate.sight.announced()),
+        };
+        self.entries.iter().map(listed).collect()
+    }
+
+    /// The entry that a request means by `id`, byte for byte. One equivalence: on an Ollama server a name without a tag means
+    /// the same as with `:latest`, which is Ollama's own rule.
+    pub fn find(&self, id: &str) -> Option<&Entry> {
+        self.position(id).map(|at| &self.entries[at])
+    }
+
+    fn position(&self, id: &str) -> Option<usize> {
+        let exact = self.entries.iter().position(|entry| entry.id == id);
+        exact.or_else(|| {
+            self.entries.iter().position(|entry| {
+                entry.candidates.iter().any(|candidate| candidate.tagged) && is_same_tagged(&entry.id, id)
+            })
+        })
+    }
+}
+
+/// The models of a server; of one that has not answered yet, those that the settings name.
+fn known_models(settings: &ModelSettings, state: &ServerState) -> Vec<ModelFacts> {
+    if let Some(discovery) = &state.discovery {
+        return discovery.models.clone();
+    }
+    let literal = |glob: &&String| !glob.contains(['*', '?']);
+    let default = settings.default.iter().filter(|default| !settings.alias.contains_key(*default));
+    let named = default
+        .chain(settings.alias.values())
+        .chain(settings.expose.iter().flatten().filter(literal))
+        .chain(settings.overrides.keys().filter(|name| !settings.alias.contains_key(*name)));
+    let mut seen = BTreeSet::new();
+    named
+        .filter(|name| seen.insert(name.as_str()))
+        .map(|name| ModelFacts { name: name.clone(), id: name.clone(), ..ModelFacts::default() })
+        .collect()
+}
+
+/// What `models.expose` lets through; the default is served in any case.
+fn is_exposed(settings: &ModelSettings, id: &str) -> bool {
+    let Some(globs) = &settings.expose else { return true };
+    settings.default.as_deref() == Some(id) || globs.iter().any(|glob| WildMatch::new(glob).matches(id))
+}
+
+fn is_same(state: &ServerState, id: &str, wanted: &str) -> bool {
+    let tagged = state.discovery.as_ref().is_some_and(|discovery| discovery.tagged);
+    id == wanted || (tagged && is_same_tagged(id, wanted))
+}
+
+/// Whether two names of an Ollama server differ only in that one leaves `:latest` out.
+fn is_same_tagged(one: &str, other: &str) -> bool {
+    one.strip_suffix(":latest") == Some(other) || other.strip_suffix(":latest") == Some(one)
+}
+
+fn add(
+    entries: &mut Vec<Entry>,
+    settings: &ModelSettings,
+    id: &str,
+    upstream: usize,
+    state: &ServerState,
+    facts: &ModelFacts,
+) {
+    let word = settings.overrides.get(id).or_else(|| settings.overrides.get(&facts.id));
+    let dialect = state.discovery.as_ref().map(|discovery| discovery.dialect).unwrap_or_default();
+    let slots = state.discovery.as_ref().and_then(|discovery| discovery.slots);
+    let wanted = word.and_then(|word| word.context).or(state.context).map(u64::from);
+    let asked = wanted.map(|wanted| facts.trained_context.map_or(wanted, |trained| wanted.min(trained)));
+    let version = state.discovery.as_ref().and_then(|discovery| discovery.version.as_deref());
+    let candidate = Candidate {
+        upstream,
+        up: state.up,
+        dialect,
+        slots,
+        tagged: state.discovery.as_ref().is_some_and(|discovery| discovery.tagged),
+        name: facts.name.clone(),
+        sight: overridden_sight(word, facts.sight),
+        context: asked.or(facts.context),
+        context_to_ask_for: asked,
+        reasons: facts.reasons,
+        cache_bytes_a_token: facts.cache_bytes_a_token,
+        identity: format!("{version:?} {:?}", facts.digest),
+    };
+    match entries.iter_mut().find(|entry| entry.id == id) {
+        // One server listing an id twice is one model; another server that has it, too, is another place to ask.
+        Some(entry) if entry.candidates.iter().any(|known| known.upstream == upstream) => {}
+        Some(entry) => entry.candidates.push(candidate),
+        None => {
+            let reasoning = word.map_or(Reasoning::Default, |word| word.reasoning);
+            entries.push(Entry { id: id.to_owned(), reasoning, candidates: vec![candidate] });
+        }
+    }
+}
+
+fn overridden_sight(word: Option<&ModelOverride>, told: Sight) -> Sight {
+    match word.and_then(|word| word.images) {
+        Some(sees) => Sight::known(sees, "models.override in the configuration"),
+        None => told,
+    }
+}

@@ -1,0 +1,103 @@
+//! What a person types, and what they are told.
+
+mod check;
+mod demo;
+mod healthcheck;
+mod report;
+mod search;
+mod serve;
+pub mod token;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::settings::{self, Environment, Settings, SettingsError};
+
+/// The adapter between the Conduck app and the model server that you run at home.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, about, propagate_version = true)]
+pub struct Arguments {
+    /// The configuration file. Without it: ./adapter.toml, then adapter.toml in your configuration folder; with neither, Weir
+    /// looks for a model server on this machine by itself.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Command {
+    /// Serve the app (this is also what happens without a command).
+    Serve,
+    /// Serve the app with a built-in demo engine instead of a model: every reply says that it is a demo's.
+    Demo,
+    /// Validate the configuration, ask the model servers what they have, and print what is effective.
+    Check,
+    /// Ask the running adapter whether it is well; for container health checks.
+    Healthcheck,
+    /// Make a new token.
+    Token {
+        /// Write it to this new file, readable by you alone, instead of printing it.
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+}
+
+/// Why a command ends badly: words for the person, and the exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The configuration is at fault; nothing was started (exit code 2).
+    #[error("{0}")]
+    Configuration(String),
+    /// Anything else (exit code 1).
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<SettingsError> for CommandError {
+    fn from(error: SettingsError) -> Self {
+        CommandError::Configuration(error.to_string())
+    }
+}
+
+/// Runs one command and turns what became of it into words and an exit code: 0, 2 for a configuration error, 1 otherwise.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("weir: the runtime could not be started: {}", error.kind());
+            return ExitCode::FAILURE;
+        }
+    };
+    let config = arguments.config.as_deref();
+    let result = match arguments.command.unwrap_or(Command::Serve) {
+        Command::Serve => runtime.block_on(serve::run(config)),
+        Command::Demo => runtime.block_on(demo::run()),
+        Command::Check => runtime.block_on(check::run(config)),
+        Command::Healthcheck => runtime.block_on(healthcheck::run(config)),
+        Command::Token { output } => token::run(output.as_deref()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir: {error}");
+            match error {
+                CommandError::Configuration(_) => ExitCode::from(2),
+                CommandError::Failed(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// The settings from the configuration, or those of a model server that was found because there is no configuration.
+async fn settings_or_search(config: Option<&std::path::Path>) -> Result<Settings, CommandError> {
+    let environment = Environment::from_process();
+    match settings::load(&settings::find(config)?, &environment) {
+        Ok(settings) => Ok(settings),
+        Err(SettingsError::NothingConfigured) => search::settings(&environment).await,
+        Err(refused) => Err(refused.into()),
+    }
+}

@@ -1,0 +1,41 @@
+//! What is effective, in lines that a person reads: at the start in the log, and on the screen of `weir check`.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+
+use crate::settings::{Origin, Settings};
+
+/// Where the configuration came from and every limit that is in force.
+pub(super) fn effective(settings: &Settings) -> Vec<String> {
+    let origin = match &settings.origin {
+        Origin::File(path) => format!("configuration: {}", path.display()),
+        Origin::Environment => "configuration: environment variables".to_owned(),
+        Origin::Found => "configuration: none; the model server was found on this machine".to_owned(),
+    };
+    let limits = &settings.limits;
+    let timeouts = &settings.timeouts;
+    let size = |bytes: u64| ByteSize::b(bytes).display().iec().to_string();
+    let time = |time: Duration| humantime::format_duration(time).to_string();
+    vec![
+        origin,
+        format!(
+            "limits: body {}, image {}, reply {}, in flight {}, queue {}, connections {}",
+            size(limits.body),
+            limits.image.map_or_else(|| "off".to_owned(), size),
+            size(limits.reply),
+            size(limits.in_flight),
+            limits.queue,
+            limits.connections
+        ),
+        format!(
+            "timeouts: turn {}, body {}, head {}, connect {}, keep-alive {}, shutdown {}",
+            time(timeouts.turn),
+            time(timeouts.body),
+            time(timeouts.head),
+            time(timeouts.connect),
+            time(timeouts.keep_alive),
+            time(timeouts.shutdown)
+        ),
+    ]
+}

@@ -1,0 +1,319 @@
+//! Inline pictures: `data:image/…;base64,…` as the contract knows them, checked without decoding them into a copy.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+
+/// What a picture is, judged by its first bytes and not by its label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ImageKind {
+    /// JPEG: what the app sends. Every backend decodes it.
+    Jpeg,
+    /// PNG: what the published checker sends. Every backend decodes it.
+    Png,
+    /// WebP.
+    WebP,
+    /// GIF.
+    Gif,
+    /// BMP.
+    Bmp,
+    /// HEIC or HEIF.
+    Heic,
+    /// AVIF.
+    Avif,
+    /// SVG, which is text and not a raster picture.
+    Svg,
+    /// Bytes that none of the above begins with. The backend gets the picture under its own label and judges it.
+    Unknown,
+}
+
+impl ImageKind {
+    /// The media type that the first bytes prove; `None` where they prove nothing.
+    pub fn media_type(self) -> Option<&'static str> {
+        match self {
+            ImageKind::Jpeg => Some("image/jpeg"),
+            ImageKind::Png => Some("image/png"),
+            ImageKind::WebP => Some("image/webp"),
+            ImageKind::Gif => Some("image/gif"),
+            ImageKind::Bmp => Some("image/bmp"),
+            ImageKind::Heic => Some("image/heic"),
+            ImageKind::Avif => Some("image/avif"),
+            ImageKind::Svg => Some("image/svg+xml"),
+            ImageKind::Unknown => None,
+        }
+    }
+
+    fn sniff(start: &[u8]) -> Self {
+        let brand = start.get(4..12);
+        if start.starts_with(&[0xff, 0xd8, 0xff]) {
+            ImageKind::Jpeg
+        } else if start.starts_with(b"\x89PNG\r\n\x1a\n") {
+            ImageKind::Png
+        } else if start.starts_with(b"RIFF") && start.get(8..12) == Some(b"WEBP") {
+            ImageKind::WebP
+        } else if start.starts_with(b"GIF87a") || start.starts_with(b"GIF89a") {
+            ImageKind::Gif
+        } else if start.starts_with(b"BM") && start.get(6..10) == Some(&[0; 4]) {
+            ImageKind::Bmp
+        } else if brand.is_some_and(|brand| brand == b"ftypavif" || brand == b"ftypavis") {
+            ImageKind::Avif
+        } else if brand.is_some_and(is_heif_brand) {
+            ImageKind::Heic
+        } else if looks_like_svg(start) {
+            ImageKind::Svg
+        } else {
+            ImageKind::Unknown
+        }
+    }
+}
+
+/// `ftyp` boxes whose major brand says HEIF (ISO/IEC 23008-12 and Apple's practice).
+fn is_heif_brand(brand: &[u8]) -> bool {
+    brand.starts_with(b"ftyp")
+        && matches!(&brand[4..], b"heic" | b"heix" | b"heim" | b"heis" | b"hevc" | b"hevx" | b"mif1" | b"msf1")
+}
+
+fn looks_like_svg(start: &[u8]) -> bool {
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
+    start.starts_with(b"<svg") || start.starts_with(b"<?xml") || start.starts_with(b"<!DOCTYPE svg")
+}
+
+/// A picture of the conversation: its base64 payload as it stood in the body, known to be sound.
+///
+/// `Debug` shows only kind and size.
+#[derive(Clone)]
+pub struct Image {
+    payload: Bytes,
+    media_type: Bytes,
+    kind: ImageKind,
+    decoded_size: u64,
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Image({:?}, {} bytes)", self.kind, self.decoded_size)
+    }
+}
+
+impl Image {
+    /// The base64 text as JSON string content: the standard alphabet, padded, where a `/` may be written `\/`.
+    pub fn payload_as_json(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// The media type to forward: what the first bytes say, else the label in lower case.
+    pub fn media_type(&self) -> &Bytes {
+        &self.media_type
+    }
+
+    /// What the picture is by its first bytes.
+    pub fn kind(&self) -> ImageKind {
+        self.kind
+    }
+
+    /// Size of the picture itself in bytes, base64 undone.
+    pub fn decoded_size(&self) -> u64 {
+        self.decoded_size
+    }
+
+    /// Reads a raw JSON string literal, quotes included, that is a part of `body`.
+    ///
+    /// # Errors
+    /// A sentence for the client that says what is wrong with it; it never quotes the literal.
+    pub(super) fn from_literal(literal: &str, body: &Bytes) -> Result<Self, &'static str> {
+        let inside = literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).ok_or(NOT_A_STRING)?;
+        if only_slashes_escaped(inside.as_bytes()) {
+            return Self::from_uri(body.slice_ref(inside.as_bytes()));
+        }
+        // Other escapes are legal and rare: decode once. What a data URI may hold needs no escaping again.
+        let decoded: String = serde_json::from_str(literal).map_err(|_| NOT_A_STRING)?;
+        if decoded.bytes().any(|byte| byte == b'"' || byte == b'\\' || byte < 0x20) {
+            return Err(BAD_BASE64);
+        }
+        Self::from_uri(Bytes::from(decoded))
+    }
+
+    fn from_uri(uri: Bytes) -> Result<Self, &'static str> {
+        let comma = memchr::memchr(b',', &uri).ok_or(NOT_INLINE)?;
+        let header: Vec<u8> = uri[..comma].iter().copied().filter(|&byte| byte != b'\\').collect();
+        let header = String::from_utf8(header).map_err(|_| NOT_INLINE)?.to_ascii_lowercase();
+        let mut fields = header.strip_prefix("data:").ok_or(NOT_INLINE)?.split(';').map(str::trim);
+        let label = fields.next().unwrap_or_default();
+        // RFC 2397 puts the token last; parameters before it (a name, a charset) say nothing about the picture.
+        if fields.next_back() != Some("base64") {
+            return Err(NOT_BASE64);
+        }
+        let subtype = label.strip_prefix("image/").ok_or(NOT_AN_IMAGE)?;
+        if subtype.is_empty() || !subtype.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)) {
+            return Err(NOT_AN_IMAGE);
+        }
+        let payload = uri.slice(comma + 1..);
+        let characters = check_base64(&payload)?;
+        let kind = ImageKind::sniff(&first_bytes(&payload));
+        let media_type = match kind.media_type() {
+            Some(proven) => Bytes::from_static(proven.as_bytes()),
+            None => Bytes::copy_from_slice(label.as_bytes()),
+        };
+        let padding = payload.iter().rev().take_while(|&&byte| byte == b'=').count() as u64;
+        Ok(Image { payload, media_type, kind, decoded_size: characters / 4 * 3 - padding })
+    }
+}
+
+const NOT_A_STRING: &str = "the url of an image_url part must be a string";
+const NOT_INLINE: &str = "pictures must be inline: a data: URI with base64; links are never fetched";
+const NOT_BASE64: &str = "the data: URI of a picture must be base64";
+const NOT_AN_IMAGE: &str = "the data: URI of an image_url part must have an image/ media type";
+const BAD_BASE64: &str = "the base64 of a picture is not sound: standard alphabet, padded, no white space";
+
+/// Whether the only escape in JSON string content is `\/`, which is how the app writes every slash.
+fn only_slashes_escaped(inside: &[u8]) -> bool {
+    let mut rest = inside;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        if rest.get(at + 1) != Some(&b'/') {
+            return false;
+        }
+        rest = &rest[at + 2..];
+    }
+    true
+}
+
+/// Checks the alphabet, the length and the padding, and counts the characters (an escaped slash is one).
+fn check_base64(payload: &[u8]) -> Result<u64, &'static str> {
+    let mut characters = 0;
+    let mut padding = 0;
+    let mut rest = payload;
+    loop {
+        let (run, more) = match memchr::memchr(b'\\', rest) {
+            Some(at) => (&rest[..at], Some(&rest[at + 1..])),
+            None => (rest, None),
+        };
+        let body = run.iter().rposition(|&byte| byte != b'=').map_or(0, |last| last + 1);
+        if !run[..body].iter().fold(true, |sound, &byte| sound & IN_ALPHABET[byte as usize]) {
+            return Err(BAD_BASE64);
+        }
+        characters += run.len() as u64;
+        padding = if body == 0 { padding + run.len() } else { run.len() - body };
+        match more {
+            // The slash that was escaped opens the next run; padding before it was not at the end.
+            Some(more) if padding == 0 => rest = more,
+            Some(_) => return Err(BAD_BASE64),
+            None => break,
+        }
+    }
+    if characters == 0 || characters % 4 != 0 || padding > 2 {
+        return Err(BAD_BASE64);
+    }
+    Ok(characters)
+}
+
+const IN_ALPHABET: [bool; 256] = {
+    let mut table = [false; 256];
+    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut index = 0;
+    while index < alphabet.len() {
+        table[alphabet[index] as usize] = true;
+        index += 1;
+    }
+    table
+};
+
+/// The first bytes of the picture, enough to tell what it is.
+fn first_bytes(payload: &[u8]) -> Vec<u8> {
+    const ENOUGH: usize = 128;
+    let start: Vec<u8> = payload.iter().copied().filter(|&byte| byte != b'\\').take(ENOUGH).collect();
+    STANDARD.decode(&start[..start.len() / 4 * 4]).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(literal: &str) -> Result<Image, &'static str> {
+        let body = Bytes::copy_from_slice(literal.as_bytes());
+        let borrowed = std::str::from_utf8(&body).unwrap();
+        Image::from_literal(borrowed, &body)
+    }
+
+    const PNG: &str = "iVBORw0KGgoAAAANSUhEUg==";
+
+    #[test]
+    fn a_payload_with_escaped_slashes_is_passed_on_as_it_stands() {
+        let image = image(r#""data:image\/jpeg;base64,\/9j\/4AAQSkZJRgAB""#).unwrap();
+        assert_eq!(image.payload_as_json().as_ref(), br"\/9j\/4AAQSkZJRgAB");
+        assert_eq!((image.kind(), image.decoded_size()), (ImageKind::Jpeg, 12));
+    }
+
+    #[test]
+    fn other_escapes_are_decoded() {
+        let image = image(r#""data:image/png;base64,\u0069VBORw0KGgoAAAANSUhEUg==""#).unwrap();
+        assert_eq!(image.payload_as_json().as_ref(), PNG.as_bytes());
+    }
+
+    #[test]
+    fn scheme_type_and_token_are_read_in_any_case_and_parameters_are_dropped() {
+        for uri in ["DATA:Image/PNG;BASE64,", "data:image/png;name=x;base64,", "data:image/png;charset=utf-8;Base64,"] {
+            let image = image(&format!("\"{uri}{PNG}\"")).unwrap();
+            assert_eq!(image.media_type().as_ref(), b"image/png", "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_label_is_corrected_to_what_the_first_bytes_say() {
+        assert_eq!(image(&format!("\"data:image/jpg;base64,{PNG}\"")).unwrap().media_type().as_ref(), b"image/png");
+    }
+
+    #[test]
+    fn bytes_of_no_known_kind_keep_their_label() {
+        let image = image("\"data:image/TIFF;base64,aGVsbG8gd29ybGQ=\"").unwrap();
+        assert_eq!((image.kind(), image.media_type().as_ref()), (ImageKind::Unknown, &b"image/tiff"[..]));
+        assert_eq!(image.decoded_size(), 11);
+    }
+
+    #[test]
+    fn what_is_not_sound_base64_is_refused() {
+        for payload in [
+            "", "A", "AAA", "AAAAA", "=", "====", "A===", "AA=A", "AA==AAAA", "AAA-", "AAA_", "AA AA", "AAAé", "==\\/A",
+        ] {
+            assert!(image(&format!("\"data:image/png;base64,{payload}\"")).is_err(), "{payload}");
+        }
+        assert!(image(r#""data:image/png;base64,AAAA\nAAAA""#).is_err());
+    }
+
+    #[test]
+    fn what_is_not_an_inline_picture_is_refused() {
+        for uri in [
+            "",
+            "http://x/y.png",
+            "file:///etc/passwd",
+            "//host/x",
+            "data:,x",
+            "data:image/png,abcd",
+            "data:;base64,AAAA",
+            "data:text/plain;base64,AAAA",
+            "data:application/pdf;base64,AAAA",
+            "data:image/;base64,AAAA",
+            "data:image/png;base64",
+            "data:image/png;base64;x=y,AAAA",
+        ] {
+            assert!(image(&format!("\"{uri}\"")).is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_told_apart_by_their_first_bytes() {
+        let kinds: [(&[u8], ImageKind); 9] = [
+            (b"\xff\xd8\xff\xe0", ImageKind::Jpeg),
+            (b"\x89PNG\r\n\x1a\n", ImageKind::Png),
+            (b"RIFF\x10\0\0\0WEBPVP8 ", ImageKind::WebP),
+            (b"GIF89a", ImageKind::Gif),
+            (b"BM\x10\0\0\0\0\0\0\0", ImageKind::Bmp),
+            (b"\0\0\0\x18ftypheic", ImageKind::Heic),
+            (b"\0\0\0\x18ftypavif", ImageKind::Avif),
+            (b"  <svg xmlns=", ImageKind::Svg),
+            (b"hello", ImageKind::Unknown),
+        ];
+        for (start, kind) in kinds {
+            assert_eq!(ImageKind::sniff(start), kind);
+        }
+    }
+}

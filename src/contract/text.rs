@@ -1,0 +1,86 @@
+//! Text as it stood in the request body: a JSON string that is passed on without being decoded.
+
+use bytes::Bytes;
+
+/// The inside of a JSON string (without its quotes), borrowed from the request body.
+///
+/// It is valid UTF-8 and valid JSON string content whose escapes decode to Unicode text, so it can be put between quotes in
+/// another JSON document as it stands. `Debug` shows only its length: it is the user's text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Text(Bytes);
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Text({} bytes)", self.0.len())
+    }
+}
+
+impl Text {
+    /// Takes a raw JSON string literal, quotes included, that is a part of `body`.
+    ///
+    /// `None` if an escape of it is a lone surrogate, which is no text: strict JSON readers downstream refuse it.
+    pub(super) fn from_literal(literal: &str, body: &Bytes) -> Option<Self> {
+        let inside = literal.strip_prefix('"')?.strip_suffix('"')?;
+        let may_hold_surrogates = memchr::memmem::find(inside.as_bytes(), b"\\u").is_some();
+        if may_hold_surrogates && serde_json::from_str::<String>(literal).is_err() {
+            return None;
+        }
+        Some(Text(body.slice_ref(inside.as_bytes())))
+    }
+
+    /// One of Weir's own sentences; it must need no escaping.
+    pub fn constant(sentence: &'static str) -> Self {
+        Text(Bytes::from_static(sentence.as_bytes()))
+    }
+
+    /// JSON string content that was escaped by us.
+    pub fn escaped(text: &str) -> Self {
+        let literal = serde_json::to_vec(text).unwrap_or_default();
+        let inside = literal.len().saturating_sub(1).max(1);
+        Text(Bytes::from(literal).slice(1..inside))
+    }
+
+    /// The JSON string content: escapes as they came, no quotes.
+    pub fn as_json(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// Whether it is the empty text.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Length of the escaped form in bytes: at least as long as the text itself.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(literal: &str) -> Option<Text> {
+        let body = Bytes::copy_from_slice(literal.as_bytes());
+        let borrowed = std::str::from_utf8(&body).unwrap();
+        Text::from_literal(borrowed, &body)
+    }
+
+    #[test]
+    fn escapes_stay_as_they_came() {
+        assert_eq!(text(r#""a\/b\u0041\n""#).unwrap().as_json().as_ref(), br"a\/b\u0041\n");
+    }
+
+    #[test]
+    fn a_surrogate_pair_is_text_and_a_lone_surrogate_is_not() {
+        assert!(text(r#""\ud83c\udf89""#).is_some());
+        assert!(text(r#""\ud83c""#).is_none());
+        assert!(text(r#""\udf89x""#).is_none());
+        assert!(text(r#""\\ud83c""#).is_some(), "an escaped backslash before a u is no escape of a surrogate");
+    }
+
+    #[test]
+    fn debug_shows_no_text() {
+        assert_eq!(format!("{:?}", Text::escaped("secret\n")), "Text(8 bytes)");
+    }
+}

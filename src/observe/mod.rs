@@ -1,0 +1,47 @@
+//! What a person can see of Weir: its log and its metrics. Neither ever holds a token, a text, a picture or an upstream's words.
+
+pub mod metrics;
+pub mod turn_record;
+
+use tracing::Metadata;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::settings::{Format, Level, LogSettings};
+
+pub use metrics::Metrics;
+pub use turn_record::TurnRecord;
+
+/// Starts the log on stderr, and makes a panic a log line without its message: a panic's message can quote what was being
+/// worked on.
+pub fn start_log(settings: &LogSettings) {
+    let level = match settings.level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    };
+    // hyper and reqwest write headers and URLs at their verbose levels, so nobody else's events get through at all.
+    let ours = FilterFn::new(|event: &Metadata<'_>| event.target().starts_with("weir"));
+    let registry = tracing_subscriber::registry();
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // A second start (in tests) keeps the first log.
+    let _ = match settings.format {
+        Format::Text => {
+            let layer = layer.with_target(false).with_ansi(false);
+            registry.with(layer.with_filter(ours).with_filter(level)).try_init()
+        }
+        Format::Json => {
+            let layer = layer.json().flatten_event(true).with_target(false).with_current_span(false);
+            registry.with(layer.with_filter(ours).with_filter(level)).try_init()
+        }
+    };
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
+        tracing::error!(place, "Weir itself failed; this is a fault of Weir's own, please report it with this line");
+    }));
+}

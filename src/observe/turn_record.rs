@@ -1,0 +1,117 @@
+//! One line in the log for each turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::metrics::Metrics;
+use crate::contract::{Failure, FinishReason, Usage};
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// What is told about a turn, gathered while it runs. It is written when it ends, however that comes about: a record that is
+/// dropped unfinished belongs to a phone that hung up.
+#[derive(Debug)]
+pub struct TurnRecord {
+    id: u64,
+    since: Instant,
+    metrics: Arc<Metrics>,
+    finished: bool,
+    /// Bytes of the request body.
+    pub bytes: u64,
+    /// Number of messages.
+    pub messages: usize,
+    /// Number of pictures.
+    pub images: usize,
+    /// The advertised id of the model, once it is known to be one.
+    pub model: Option<String>,
+    /// The name of the server in the settings.
+    pub upstream: Option<String>,
+    /// How long the turn waited for its permit.
+    pub queued: Duration,
+    /// When the first sign of generation arrived, from the last byte of the request.
+    pub first_token: Option<Duration>,
+    /// Token counts that the server told.
+    pub usage: Option<Usage>,
+    /// Why the model stopped.
+    pub finish_reason: Option<FinishReason>,
+    /// What had to be mended, in order.
+    pub repairs: Vec<&'static str>,
+}
+
+impl TurnRecord {
+    /// A record of a turn whose request body is complete since `since`.
+    pub fn new(since: Instant, bytes: u64, metrics: Arc<Metrics>) -> Self {
+        TurnRecord {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            since,
+            metrics,
+            finished: false,
+            bytes,
+            messages: 0,
+            images: 0,
+            model: None,
+            upstream: None,
+            queued: Duration::ZERO,
+            first_token: None,
+            usage: None,
+            finish_reason: None,
+            repairs: Vec::new(),
+        }
+    }
+
+    /// The turn ended with a reply, or with the failure that the phone is told.
+    pub fn finish(mut self, failure: Option<&Failure>) {
+        self.finished = true;
+        match failure {
+            None => self.write("answered", None),
+            Some(failure) => {
+                let outcome = if failure.status.is_client_error() { "refused" } else { "failed" };
+                self.write(outcome, Some(failure));
+            }
+        }
+    }
+
+    fn write(&self, outcome: &'static str, failure: Option<&Failure>) {
+        let code = failure.and_then(|failure| failure.code).map(|code| code.as_str());
+        self.metrics.count_turn(outcome, code);
+        let status = failure.map_or(200, |failure| failure.status.as_u16());
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        macro_rules! line {
+            ($level:ident) => {
+                $level!(
+                    turn = self.id,
+                    outcome,
+                    status,
+                    code,
+                    reason = failure.map(|failure| failure.message.as_ref()),
+                    model = self.model.as_deref(),
+                    upstream = self.upstream.as_deref(),
+                    messages = self.messages,
+                    images = self.images,
+                    bytes = self.bytes,
+                    queue_ms = milliseconds(self.queued),
+                    first_token_ms = self.first_token.map(milliseconds),
+                    total_ms = milliseconds(self.since.elapsed()),
+                    prompt_tokens = self.usage.and_then(|usage| usage.prompt_tokens),
+                    completion_tokens = self.usage.and_then(|usage| usage.completion_tokens),
+                    finish_reason = self.finish_reason.map(|reason| reason.as_str()),
+                    repairs = (!self.repairs.is_empty()).then(|| self.repairs.join(",")),
+                    "turn"
+                )
+            };
+        }
+        if outcome == "failed" { line!(warn) } else { line!(info) }
+    }
+}
+
+impl Drop for TurnRecord {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.write(if std::thread::panicking() { "panicked" } else { "hung_up" }, None);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Accepts connections on 127.0.0.1 and sees each to a readable end.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use http::Request;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{HttpService, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+use tracing::{debug, warn};
+
+use super::clock::{ClockedSocket, Phase};
+use crate::settings::Settings;
+
+/// The largest head of a request in bytes, its longest legal token included.
+const HEAD_CAP: usize = 64 * 1024;
+
+/// How long what an early-refused client still sends is discarded, so that it gets to read the answer.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// The same for a connection that ends because Weir does: nobody should wait for it.
+const LINGER_AT_THE_END: Duration = Duration::from_millis(300);
+
+/// Opens the port on 127.0.0.1, the one address there is (contract, "Security floor"). Port 0 takes any free one.
+///
+/// # Errors
+/// The port is in use or may not be opened.
+pub async fn bind(port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await
+}
+
+/// What all connections of one listener share.
+#[derive(Debug, Clone)]
+pub struct Connections {
+    router: Router,
+    places: Arc<Semaphore>,
+    keep_alive: Duration,
+    head: Duration,
+    body_cap: u64,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+}
+
+impl Connections {
+    /// Connections to `router`; they end once `closing` is cancelled and their request is answered.
+    pub fn new(router: Router, settings: &Settings, tasks: TaskTracker, closing: CancellationToken) -> Self {
+        Connections {
+            router,
+            places: Arc::new(Semaphore::new(settings.limits.connections)),
+            keep_alive: settings.timeouts.keep_alive,
+            head: settings.timeouts.head,
+            body_cap: settings.limits.body,
+            tasks,
+            closing,
+        }
+    }
+
+    /// Accepts until `closing`. With `limits.connections` open, further ones wait in the kernel's line.
+    pub async fn accept(self, listener: TcpListener) {
+        loop {
+            let accepted = async {
+                let place = Arc::clone(&self.places).acquire_owned().await.ok();
+                (place, listener.accept().await)
+            };
+            let Some((place, accepted)) = self.closing.run_until_cancelled(accepted).await else { return };
+            match accepted {
+                Ok((socket, _)) => {
+                    let connections = self.clone();
+                    self.tasks.spawn(async move {
+                        let _place = place;
+                        connections.serve(socket).await;
+                    });
+                }
+                Err(error) => {
+                    // Out of file descriptors, usually: the next moment may be better, and spinning makes it worse.
+                    warn!(kind = %error.kind(), "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    async fn serve(&self, socket: TcpStream) {
+        // A reply is one small write; waiting to fill a packet only delays it.
+        let _ = socket.set_nodelay(true);
+        let phase = Phase::default();
+        let socket = ClockedSocket::new(socket, phase.clone(), self.keep_alive, self.head);
+        let service = service_fn(|request: Request<Incoming>| {
+            phase.begin_work();
+            let router = self.router.clone();
+            let phase = phase.clone();
+            Box::pin(async move {
+                let response = router.oneshot(request.map(Body::new)).await?;
+                Ok::<_, Infallible>(response.map(|body| AnswerBody { body, phase }))
+            })
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .max_buf_size(HEAD_CAP)
+            .serve_connection(TokioIo::new(socket), service);
+        match run(connection, &self.closing).await {
+            Ok(socket) => self.linger(socket).await,
+            Err(error) => debug!(parse = error.is_parse(), "a connection ended early"),
+        }
+    }
+
+    /// Ends a connection so that its last answer can be read even by a client that writes everything first: half-close, discard what
+    /// still comes (as much as one body, for a few seconds), close. Closing at once would make the kernel answer those
+    /// bytes with a reset, which throws the answer away.
+    async fn linger(&self, mut socket: ClockedSocket<TcpStream>) {
+        if socket.shutdown().await.is_err() {
+            return;
+        }
+        let discard = async {
+            let mut discarded = 0;
+            let mut buffer = vec![0; 16 * 1024];
+            while discarded <= self.body_cap {
+                match socket.read(&mut buffer).await {
+                    Ok(0) | Err(_) => return,
+                    Ok(read) => discarded += read as u64,
+                }
+            }
+        };
+        let patience = if self.closing.is_cancelled() { LINGER_AT_THE_END } else { LINGER };
+        let _ = tokio::time::timeout(patience, discard).await;
+    }
+}
+
+/// Runs a connection to its end, or to the end of its current request once `closing` is cancelled, and gives its socket back open.
+async fn run<S, B>(
+    connection: http1::Connection<TokioIo<ClockedSocket<TcpStream>>, S>,
+    closing: &CancellationToken,
+) -> hyper::Result<ClockedSocket<TcpStream>>
+where
+    S: HttpService<Incoming, ResBody = B> + Unpin,
+    S::Future: Unpin,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut connection = connection;
+    let told = closing.run_until_cancelled(poll_fn(|cx| connection.poll_without_shutdown(cx))).await;
+    match told {
+        Some(ended) => ended?,
+        None => {
+            Pin::new(&mut connection).graceful_shutdown();
+            poll_fn(|cx| connection.poll_without_shutdown(cx)).await?;
+        }
+    }
+    Ok(connection.into_parts().io.into_inner())
+}
+
+/// The body of an answer, which tells the connection's clock when it is written.
+struct AnswerBody {
+    body: Body,
+    phase: Phase,
+}
+
+impl http_body::Body for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        self.phase.end_work();
+    }
+}

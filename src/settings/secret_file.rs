@@ -1,0 +1,68 @@
+//! Files whose content must not be shown: tokens, keys, and certificates that may have a key beside them.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use secrecy::{ExposeSecret, SecretSlice};
+
+use super::refusal::SettingsError;
+use super::value::Found;
+
+/// Far more than any token, key or bundle of certificates takes; a device or a log named by mistake ends here.
+const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// Reads the whole file that a key names. `accepted` says what should be in it.
+pub(super) fn read(found: &Found, path: &Path, accepted: &str) -> Result<SecretSlice<u8>, SettingsError> {
+    let refuse = |what: &str, mend: &str| {
+        found.refuse(
+            format!("{what} {}", shown(found, path)),
+            format!("the path of a readable file with {accepted}"),
+            mend,
+        )
+    };
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => refuse(
+            "no file at",
+            "Correct the path (a relative one counts from the file it stands in), or make the file.",
+        ),
+        ErrorKind::PermissionDenied => {
+            refuse("a file that this user may not read at", "Let this user read it, or start Weir as its owner.")
+        }
+        _ => refuse("a file that can't be read at", "Check the path and the disk."),
+    };
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(refuse("a folder at", "Name the file in it."));
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let bytes = SecretSlice::from(bytes);
+    if bytes.expose_secret().len() as u64 > LARGEST {
+        return Err(refuse("more than 4 MiB at", "Name the file that holds only this."));
+    }
+    Ok(bytes)
+}
+
+/// The sentence to log if other users can read this file. It is no reason to refuse: container secrets are mounted so.
+pub(super) fn warning(what: &str, path: &Path) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    (mode & 0o077 != 0).then(|| {
+        let path = path.display();
+        format!("other users of this machine may have access to the {what} {path}; `chmod 600 {path}` takes it away")
+    })
+}
+
+/// The path, unless it looks like the secret itself put in its place.
+pub(super) fn shown(found: &Found, path: &Path) -> String {
+    let looks_like_a_path = found.value.as_str().is_some_and(|given| {
+        ["/", "./", "../", "~"].iter().any(|start| given.starts_with(start))
+            || (given.contains(['.', '/']) && given.split('/').all(|part| part.chars().count() <= 24))
+    });
+    if looks_like_a_path {
+        format!("{path:?}")
+    } else {
+        "the path that is given (not shown here, since it looks like a secret rather than a path)".to_owned()
+    }
+}

@@ -1,0 +1,164 @@
+//! Many pieces become one answer, or the reason why there is none.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::contract::{FinishReason, Usage};
+use crate::upstream::classify::{Classifier, Meaning};
+use crate::upstream::client::Broken;
+use crate::upstream::exchange::{Pieces, Step};
+use crate::upstream::piece::{End, Piece, ToolCall};
+
+/// How long the rest of a stream is listened to once the finish reason is there: token counts come after it.
+const AFTER_THE_END: Duration = Duration::from_millis(500);
+
+/// The most tool calls of one answer that are kept: they are only counted and answered, never passed on.
+const MOST_CALLS: usize = 64;
+
+/// The longest arguments of a call that are kept, in bytes.
+const LONGEST_CALL: usize = 64 * 1024;
+
+/// A whole answer of an engine, before reasoning is taken out of its text.
+#[derive(Default)]
+pub struct Collapsed {
+    /// All text, in order.
+    pub text: String,
+    /// Whether any reasoning came beside it.
+    pub reasoning: bool,
+    /// The tool calls, put together.
+    pub tool_calls: Vec<ToolCall>,
+    /// Why the engine stopped; `None` if a plain answer does not tell.
+    pub finish_reason: Option<FinishReason>,
+    /// The id of the answer.
+    pub id: Option<String>,
+    /// Token counts.
+    pub usage: Option<Usage>,
+}
+
+impl std::fmt::Debug for Collapsed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Collapsed({} bytes)", self.text.len())
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// The server reported a failure before anything was generated: a mend may help.
+    Refused(Meaning),
+    /// The server reported a failure after it had begun.
+    Failed(Meaning),
+    /// The answer broke off, or is none.
+    Broken(Broken),
+    /// The answer ended without a finish reason: it is partial.
+    Partial,
+    /// The text is over `limits.reply`.
+    TooLong,
+}
+
+/// Reads an answer to its end. `cap` is the most text in bytes; `first` is called once, when the first sign of generation
+/// arrives.
+///
+/// # Errors
+/// There is no whole answer; whatever text there was is dropped.
+pub async fn collapse(
+    mut pieces: Box<Pieces>,
+    classifier: &Classifier,
+    cap: u64,
+    first: impl FnOnce(),
+) -> Result<Collapsed, NoAnswer> {
+    let mut answer = Gathering::default();
+    let mut first = Some(first);
+    let mut listen_until: Option<Instant> = None;
+    loop {
+        let step = match listen_until {
+            None => pieces.next(classifier).await,
+            // The answer is whole: neither silence nor a lost connection can take it back.
+            Some(until) => match tokio::time::timeout_at(until, pieces.next(classifier)).await {
+                Ok(Ok(step)) => Ok(step),
+                Ok(Err(_)) | Err(_) => Ok(None),
+            },
+        };
+        match step.map_err(NoAnswer::Broken)? {
+            Some(Step::Piece(piece)) => {
+                let begins = answer.take(piece);
+                if begins && let Some(first) = first.take() {
+                    first();
+                }
+                if answer.collapsed.text.len() as u64 > cap {
+                    return Err(NoAnswer::TooLong);
+                }
+            }
+            Some(Step::Failed(_)) if answer.end.is_some() => break,
+            Some(Step::Failed(meaning)) if answer.begun => return Err(NoAnswer::Failed(meaning)),
+            Some(Step::Failed(meaning)) => return Err(NoAnswer::Refused(meaning)),
+            Some(Step::Done) | None => break,
+        }
+        if answer.end.is_some() && listen_until.is_none() {
+            listen_until = Some(Instant::now() + AFTER_THE_END);
+        }
+    }
+    answer.finish()
+}
+
+#[derive(Default)]
+struct Gathering {
+    collapsed: Collapsed,
+    /// Whether anything was generated yet.
+    begun: bool,
+    /// The finish reason, once there is one.
+    end: Option<End>,
+    /// Whether a whole plain answer came, which is complete by its framing.
+    whole: bool,
+}
+
+impl Gathering {
+    /// Takes a piece; says whether it is a sign of generation.
+    fn take(&mut self, piece: Piece) -> bool {
+        let generates = !piece.text.is_empty() || piece.reasoning || !piece.tool_calls.is_empty();
+        self.begun |= generates;
+        self.whole |= piece.whole;
+        self.end = piece.end.or(self.end);
+        let collapsed = &mut self.collapsed;
+        if collapsed.text.is_empty() {
+            collapsed.text = piece.text;
+        } else {
+            collapsed.text.push_str(&piece.text);
+        }
+        collapsed.reasoning |= piece.reasoning;
+        collapsed.id = collapsed.id.take().or(piece.id);
+        collapsed.usage = piece.usage.or(collapsed.usage);
+        for call in piece.tool_calls {
+            add_call(&mut collapsed.tool_calls, call);
+        }
+        generates
+    }
+
+    fn finish(mut self) -> Result<Collapsed, NoAnswer> {
+        self.collapsed.finish_reason = match self.end {
+            Some(End::Stop | End::ToolCalls) => Some(FinishReason::Stop),
+            Some(End::Length) => Some(FinishReason::Length),
+            Some(End::ContentFilter) => Some(FinishReason::ContentFilter),
+            Some(End::NotAnEnd) => return Err(NoAnswer::Partial),
+            None if self.whole => None,
+            None => return Err(NoAnswer::Partial),
+        };
+        Ok(self.collapsed)
+    }
+}
+
+/// Puts the pieces of one call together: the first has its id and name, the others more of its arguments.
+fn add_call(calls: &mut Vec<ToolCall>, piece: ToolCall) {
+    let Some(call) = calls.iter_mut().find(|call| call.index == piece.index) else {
+        if calls.len() < MOST_CALLS {
+            calls.push(piece);
+        }
+        return;
+    };
+    if call.arguments.len() + piece.arguments.len() <= LONGEST_CALL {
+        call.id.push_str(&piece.id);
+        call.name.push_str(&piece.name);
+        call.arguments.push_str(&piece.arguments);
+    }
+}

@@ -1,0 +1,50 @@
+//! llama.cpp's `llama-server`: the OpenAI dialect, and `/props`, which tells what a model can see and hold.
+
+use serde_json::Value;
+
+use super::{Dialect, Discovery, DiscoveryError, ModelFacts, Sight, document_of};
+use crate::contract::ImageKind;
+use crate::upstream::client::Client;
+
+/// Adds what `/props` knows (llama.cpp 0c1e57098, server-context.cpp:4580): sight, context of one slot, slots. A router serves many
+/// models and tells their sight in the list itself.
+pub(super) async fn complete(
+    client: &Client,
+    mut discovery: Discovery,
+    entries: &[Value],
+) -> Result<Discovery, DiscoveryError> {
+    discovery.dialect = Dialect::LlamaCpp;
+    discovery.server = Some("llama.cpp".to_owned());
+    let props = document_of(&client.get("/props").await?)?;
+    discovery.version = props.get("build_info").and_then(Value::as_str).map(str::to_owned);
+    if props.get("role").and_then(Value::as_str) == Some("router") {
+        for model in &mut discovery.models {
+            let entry = entries.iter().find(|entry| entry.get("id").and_then(Value::as_str) == Some(&model.name));
+            read_architecture(model, entry);
+        }
+        return Ok(discovery);
+    }
+    discovery.slots = props.get("total_slots").and_then(Value::as_u64).and_then(|slots| u32::try_from(slots).ok());
+    let vision = props.pointer("/modalities/vision").and_then(Value::as_bool);
+    let context = props.pointer("/default_generation_settings/n_ctx").and_then(Value::as_u64);
+    for model in &mut discovery.models {
+        if let Some(sees) = vision {
+            model.sight = Sight::known(sees, "/props modalities.vision");
+        }
+        model.context = context.or(model.context);
+    }
+    Ok(discovery)
+}
+
+fn read_architecture(model: &mut ModelFacts, entry: Option<&Value>) {
+    let modalities = entry.and_then(|entry| entry.pointer("/architecture/input_modalities"));
+    if let Some(modalities) = modalities.and_then(Value::as_array) {
+        let sees = modalities.iter().any(|modality| modality.as_str() == Some("image"));
+        model.sight = Sight::known(sees, "/v1/models architecture.input_modalities");
+    }
+}
+
+/// stb_image reads these; WebP only in builds with ffmpeg, so it is left to the server to refuse.
+pub(super) fn decodes(kind: ImageKind) -> bool {
+    !matches!(kind, ImageKind::Heic | ImageKind::Svg | ImageKind::Avif | ImageKind::WebP)
+}

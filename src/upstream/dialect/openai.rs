@@ -1,0 +1,253 @@
+//! The OpenAI chat-completions dialect, as every backend speaks it in its own way: `POST /v1/chat/completions`.
+
+use serde_json::Value;
+
+use super::{DiscoveryError, ModelFacts, Question, base_of_path};
+use crate::contract::{ImageKind, Message, Part, Role, Usage};
+use crate::settings::Reasoning;
+use crate::upstream::body::SlicedBody;
+use crate::upstream::piece::{End, Piece, ToolCall};
+
+/// Where turns are sent.
+pub(super) const CHAT: &str = "/v1/chat/completions";
+
+/// Writes the request. Only what the contract defines goes out; an array of parts only where there is a picture, because
+/// Ollama's `/v1` tears an array into one message a part.
+pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
+    let mut body = SlicedBody::default();
+    body.literal("{\"model\":");
+    body.json(&question.model);
+    body.literal(",\"messages\":[");
+    for (index, message) in question.conversation.messages.iter().enumerate() {
+        if index > 0 {
+            body.literal(",");
+        }
+        encode_message(message, &mut body);
+    }
+    encode_unanswered_calls(question.unanswered_calls, &mut body);
+    body.literal("],\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+    match question.reasoning {
+        Reasoning::Default => {}
+        // Two words for one wish: llama.cpp and vLLM hand the first to the chat template, Ollama and newer servers know the second.
+        Reasoning::Off => {
+            body.literal(",\"chat_template_kwargs\":{\"enable_thinking\":false},\"reasoning_effort\":\"none\"");
+        }
+        Reasoning::Low => body.literal(",\"reasoning_effort\":\"low\""),
+        Reasoning::Medium => body.literal(",\"reasoning_effort\":\"medium\""),
+        Reasoning::High => body.literal(",\"reasoning_effort\":\"high\""),
+    }
+    body.literal("}");
+    body.finish()
+}
+
+fn encode_message(message: &Message, body: &mut SlicedBody) {
+    body.literal(match message.role {
+        Role::User => "{\"role\":\"user\",\"content\":",
+        Role::Assistant => "{\"role\":\"assistant\",\"content\":",
+    });
+    if message.images().next().is_some() {
+        for (index, part) in message.parts.iter().enumerate() {
+            body.literal(if index == 0 { "[" } else { "," });
+            encode_part(part, body);
+        }
+        body.literal("]}");
+    } else {
+        for (index, text) in message.texts().enumerate() {
+            body.literal(if index == 0 { "\"" } else { "\\n" });
+            body.slice(text.as_json());
+        }
+        body.literal("\"}");
+    }
+}
+
+fn encode_part(part: &Part, body: &mut SlicedBody) {
+    match part {
+        Part::Text(text) => {
+            body.literal("{\"type\":\"text\",\"text\":\"");
+            body.slice(text.as_json());
+            body.literal("\"}");
+        }
+        Part::Image(image) => {
+            body.literal("{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:");
+            body.slice(image.media_type());
+            body.literal(";base64,");
+            body.slice(image.payload_as_json());
+            body.literal("\"}}");
+        }
+    }
+}
+
+/// The second generation after an answer of tool calls alone: the calls, each answered as not available.
+fn encode_unanswered_calls(calls: &[ToolCall], body: &mut SlicedBody) {
+    if calls.is_empty() {
+        return;
+    }
+    let as_sent: Vec<Value> = calls
+        .iter()
+        .map(|call| {
+            let function = serde_json::json!({"name": call.name, "arguments": call.arguments});
+            serde_json::json!({"id": call.id, "type": "function", "function": function})
+        })
+        .collect();
+    body.literal(",");
+    body.json(&serde_json::json!({"role": "assistant", "content": "", "tool_calls": as_sent}));
+    for call in calls {
+        body.literal(",");
+        body.json(&serde_json::json!({"role": "tool", "tool_call_id": call.id, "content": super::NO_SUCH_TOOL}));
+    }
+}
+
+/// Reads one document of an answer; `None` if it reports a failure.
+pub(super) fn decode(document: &Value) -> Option<Piece> {
+    let choices = document.get("choices").and_then(Value::as_array);
+    if choices.is_none_or(Vec::is_empty) && reports_failure(document) {
+        return None;
+    }
+    let mut piece = Piece {
+        id: short_word(document.get("id")),
+        usage: document.get("usage").and_then(read_usage),
+        ..Piece::default()
+    };
+    // Only the first choice is the answer; a stream of several sends them by turns, told apart by their index.
+    let is_first = |choice: &&Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
+    let Some(choice) = choices.and_then(|choices| choices.iter().find(is_first)) else {
+        return Some(piece);
+    };
+    let message = match (choice.get("delta"), choice.get("message")) {
+        (_, Some(message)) if message.is_object() => {
+            piece.whole = true;
+            Some(message)
+        }
+        (delta, _) => delta,
+    };
+    piece.end = match choice.get("finish_reason") {
+        Some(Value::String(word)) if !word.is_empty() => Some(End::from_word(word)),
+        // A whole answer that has the field and no word in it was cut (Ollama's repetition guard).
+        Some(_) if piece.whole => Some(End::NotAnEnd),
+        _ => None,
+    };
+    if let Some(message) = message {
+        piece.text = read_content(message.get("content"))?;
+        // vLLM, Ollama and LM Studio write `reasoning`, llama.cpp and SGLang `reasoning_content`, others `thinking`.
+        let reasoning = ["reasoning_content", "reasoning", "thinking"];
+        piece.reasoning = reasoning.iter().any(|key| !message.get(key).is_none_or(is_blank));
+        piece.tool_calls =
+            message.get("tool_calls").and_then(Value::as_array).map_or_else(Vec::new, |calls| read_calls(calls));
+    }
+    Some(piece)
+}
+
+/// Whether a document without choices is an error in one of the shapes that servers use inside a 200.
+fn reports_failure(document: &Value) -> bool {
+    let is_there = |key| document.get(key).is_some_and(|value: &Value| !value.is_null());
+    is_there("error")
+        || document.get("object").and_then(Value::as_str) == Some("error")
+        || document.get("detail").is_some()
+        || document.get("message").is_some_and(Value::is_string)
+}
+
+fn is_blank(value: &Value) -> bool {
+    value.is_null() || value.as_str() == Some("")
+}
+
+/// Content is a string, nothing, or (in odd template paths of llama.cpp) an array of text parts. Anything else is no answer.
+fn read_content(content: Option<&Value>) -> Option<String> {
+    match content {
+        None | Some(Value::Null) => Some(String::new()),
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Array(parts)) => {
+            let texts = parts.iter().filter(|part| part.get("type").and_then(Value::as_str) != Some("thinking"));
+            texts.map(|part| part.get("text").or(Some(part)).and_then(Value::as_str)).collect()
+        }
+        Some(_) => None,
+    }
+}
+
+fn read_calls(calls: &[Value]) -> Vec<ToolCall> {
+    let word = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let read = |(place, call): (usize, &Value)| {
+        let function = call.get("function");
+        let arguments = function.and_then(|function| function.get("arguments"));
+        ToolCall {
+            index: call.get("index").and_then(Value::as_u64).map_or(place, |index| index as usize),
+            id: word(call.get("id")),
+            name: word(function.and_then(|function| function.get("name"))),
+            // Ollama's native form has an object where the others have its text.
+            arguments: match arguments {
+                Some(object @ Value::Object(_)) => object.to_string(),
+                text => word(text),
+            },
+        }
+    };
+    calls.iter().enumerate().map(read).collect()
+}
+
+/// Counts that are whole numbers; a usage of zeros only is what a server says that counted nothing.
+fn read_usage(usage: &Value) -> Option<Usage> {
+    let count = |key| usage.get(key).and_then(Value::as_u64);
+    let usage = Usage {
+        prompt_tokens: count("prompt_tokens"),
+        completion_tokens: count("completion_tokens"),
+        total_tokens: count("total_tokens"),
+    };
+    let counts = [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens];
+    counts.iter().flatten().any(|&count| count > 0).then_some(usage)
+}
+
+/// An id short and clean enough for the app to keep it.
+fn short_word(value: Option<&Value>) -> Option<String> {
+    let word = value?.as_str()?;
+    let clean = !word.is_empty() && word.chars().count() <= 200 && !word.chars().any(char::is_control);
+    clean.then(|| word.to_owned())
+}
+
+/// The list of models as a server gives it.
+pub(super) struct List {
+    /// Who made the first of them, which is how many servers name themselves.
+    pub(super) owner: Option<String>,
+    /// The models that can chat.
+    pub(super) models: Vec<ModelFacts>,
+    /// All entries as they came.
+    pub(super) entries: Vec<Value>,
+}
+
+/// Reads the answer of `GET /v1/models`.
+pub(super) fn read_list(list: &Value) -> Result<List, DiscoveryError> {
+    let entries = match list.get("data") {
+        // Ollama writes null for none.
+        Some(Value::Null) => Vec::new(),
+        Some(Value::Array(entries)) => entries.clone(),
+        _ => return Err(DiscoveryError::NotUnderstood),
+    };
+    let owner = entries.first().and_then(|entry| entry.get("owned_by")).and_then(Value::as_str).map(str::to_owned);
+    Ok(List { owner, models: entries.iter().filter_map(read_model).collect(), entries })
+}
+
+/// Whether the list itself says which server it is, so that nothing else has to be asked.
+pub(super) fn names_its_maker(list: &List) -> bool {
+    let makers = ["llamacpp", "vllm", "sglang", "tabbyAPI", "me", "koboldcpp", "local", "organization_owner"];
+    list.owner.as_deref().is_some_and(|owner| makers.contains(&owner))
+}
+
+fn read_model(entry: &Value) -> Option<ModelFacts> {
+    let id = entry.get("id").or(Some(entry)).and_then(Value::as_str)?;
+    if id.is_empty() || id.chars().any(char::is_control) {
+        return None;
+    }
+    // Nothing in this list tells an embedding model from one that chats, but their names do (LM Studio prefixes them so).
+    if id.to_ascii_lowercase().contains("embed") {
+        return None;
+    }
+    let context = [entry.get("max_model_len"), entry.pointer("/meta/n_ctx"), entry.get("context_length")];
+    Some(ModelFacts {
+        name: id.to_owned(),
+        id: base_of_path(id).to_owned(),
+        context: context.into_iter().flatten().find_map(Value::as_u64),
+        ..ModelFacts::default()
+    })
+}
+
+/// What an unknown backend can be trusted to decode: JPEG and PNG always, the other raster kinds perhaps, these never.
+pub(super) fn decodes(kind: ImageKind) -> bool {
+    !matches!(kind, ImageKind::Heic | ImageKind::Svg | ImageKind::Avif)
+}

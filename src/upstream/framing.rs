@@ -1,0 +1,334 @@
+//! Cuts an answer into its JSON documents, however it is framed: server-sent events, one object a line, or one plain object.
+//!
+//! What it is framed as is judged by its first bytes: content types lie (LM Studio, mlx-lm), and a server that was asked
+//! for a stream may still answer with one object.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// One thing that an answer held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// A JSON document, as raw bytes: the data of an event, or one top-level value.
+    Document(Bytes),
+    /// The `[DONE]` mark. It proves nothing: vLLM sends it after an error, too.
+    Done,
+}
+
+/// The answer is not framed in any way that is known, or one frame is over the cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FramingError {
+    /// The first bytes begin neither an event stream nor a JSON object (an HTML page, plain text).
+    NotAnAnswer,
+    /// A single event or document is longer than the cap.
+    FrameTooLong,
+    /// The answer ended inside a document.
+    CutOff,
+}
+
+/// An incremental splitter: bytes in, in pieces of any size; frames out.
+pub struct Splitter {
+    form: Form,
+    buffer: BytesMut,
+    /// How far `buffer` was looked at already, so that no byte is scanned twice.
+    scanned: usize,
+    cap: usize,
+}
+
+impl std::fmt::Debug for Splitter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Splitter({} bytes waiting)", self.buffer.len())
+    }
+}
+
+enum Form {
+    /// Nothing but white space or a byte order mark was seen so far.
+    Unknown,
+    Events(EventState),
+    Documents(DocumentState),
+}
+
+#[derive(Default)]
+struct EventState {
+    /// The data lines of the event that is being read, joined with line feeds.
+    data: Option<BytesMut>,
+    /// A carriage return ended the last line: a line feed right after it belongs to it.
+    after_carriage_return: bool,
+}
+
+#[derive(Default)]
+struct DocumentState {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Splitter {
+    /// A splitter that refuses a single frame of more than `cap` bytes.
+    pub fn new(cap: usize) -> Self {
+        Splitter { form: Form::Unknown, buffer: BytesMut::new(), scanned: 0, cap }
+    }
+
+    /// Takes the next piece of the answer.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.buffer.extend_from_slice(piece);
+    }
+
+    /// The next whole frame, if one is there.
+    ///
+    /// # Errors
+    /// The answer cannot be split; nothing of it can be used.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, FramingError> {
+        if matches!(self.form, Form::Unknown) && !self.recognise()? {
+            return Ok(None);
+        }
+        let frame = match &mut self.form {
+            Form::Unknown => None,
+            Form::Events(state) => state.next_frame(&mut self.buffer, &mut self.scanned, self.cap)?,
+            Form::Documents(state) => state.next_frame(&mut self.buffer, &mut self.scanned)?,
+        };
+        if frame.is_none() && self.buffer.len() > self.cap {
+            return Err(FramingError::FrameTooLong);
+        }
+        Ok(frame)
+    }
+
+    /// What is still there when the answer has ended: an event may lack its final blank line.
+    ///
+    /// # Errors
+    /// The answer ended inside a document.
+    pub fn finish(&mut self) -> Result<Option<Frame>, FramingError> {
+        match &mut self.form {
+            Form::Unknown => Ok(None),
+            Form::Documents(_) if self.buffer.is_empty() => Ok(None),
+            Form::Documents(_) => Err(FramingError::CutOff),
+            Form::Events(state) => {
+                let line = self.buffer.split();
+                self.scanned = 0;
+                if !line.is_empty() {
+                    state.line(&line, self.cap)?;
+                }
+                Ok(state.dispatch())
+            }
+        }
+    }
+
+    /// Decides the form from the first byte that is neither white space nor part of a byte order mark.
+    fn recognise(&mut self) -> Result<bool, FramingError> {
+        const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+        if self.buffer.len() < BYTE_ORDER_MARK.len() && BYTE_ORDER_MARK.starts_with(&self.buffer) {
+            return Ok(false);
+        }
+        if self.buffer.starts_with(BYTE_ORDER_MARK) {
+            self.buffer.advance(BYTE_ORDER_MARK.len());
+        }
+        let blank = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.buffer.advance(blank);
+        self.form = match self.buffer.first() {
+            None => return Ok(false),
+            Some(b'{') => Form::Documents(DocumentState::default()),
+            Some(b':') => Form::Events(EventState::default()),
+            Some(_) => {
+                let fields: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
+                if fields.iter().any(|field| self.buffer.starts_with(field)) {
+                    Form::Events(EventState::default())
+                } else if fields.iter().any(|field| field.starts_with(&self.buffer)) {
+                    return Ok(false);
+                } else {
+                    return Err(FramingError::NotAnAnswer);
+                }
+            }
+        };
+        Ok(true)
+    }
+}
+
+impl EventState {
+    fn next_frame(
+        &mut self,
+        buffer: &mut BytesMut,
+        scanned: &mut usize,
+        cap: usize,
+    ) -> Result<Option<Frame>, FramingError> {
+        loop {
+            if self.after_carriage_return && !buffer.is_empty() {
+                self.after_carriage_return = false;
+                if buffer[0] == b'\n' {
+                    buffer.advance(1);
+                }
+            }
+            let Some(end) = memchr::memchr2(b'\n', b'\r', &buffer[*scanned..]).map(|end| *scanned + end) else {
+                *scanned = buffer.len();
+                return Ok(None);
+            };
+            *scanned = 0;
+            let line = buffer.split_to(end);
+            self.after_carriage_return = buffer[0] == b'\r';
+            buffer.advance(1);
+            if line.is_empty() {
+                if let Some(frame) = self.dispatch() {
+                    return Ok(Some(frame));
+                }
+            } else {
+                self.line(&line, cap)?;
+            }
+        }
+    }
+
+    /// One line of an event. Fields other than `data` carry nothing that Weir needs; a bare object counts as data.
+    fn line(&mut self, line: &[u8], cap: usize) -> Result<(), FramingError> {
+        let value = match line {
+            [b'{', ..] => line,
+            [b'd', b'a', b't', b'a', b':', b' ', value @ ..] | [b'd', b'a', b't', b'a', b':', value @ ..] => value,
+            b"data" => b"",
+            _ => return Ok(()),
+        };
+        let data = match &mut self.data {
+            Some(data) => {
+                data.extend_from_slice(b"\n");
+                data
+            }
+            None => self.data.insert(BytesMut::new()),
+        };
+        if data.len() + value.len() > cap {
+            return Err(FramingError::FrameTooLong);
+        }
+        data.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// The event that a blank line (or the end) completes. What is no object carries nothing (keep-alives such as `data: :`).
+    fn dispatch(&mut self) -> Option<Frame> {
+        let data = self.data.take()?.freeze();
+        let trimmed = data.trim_ascii();
+        if trimmed == b"[DONE]" {
+            Some(Frame::Done)
+        } else if trimmed.first() == Some(&b'{') {
+            Some(Frame::Document(data.slice_ref(trimmed)))
+        } else {
+            None
+        }
+    }
+}
+
+impl DocumentState {
+    fn next_frame(&mut self, buffer: &mut BytesMut, scanned: &mut usize) -> Result<Option<Frame>, FramingError> {
+        if self.depth == 0 {
+            let blank = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+            buffer.advance(blank);
+            match buffer.first() {
+                None => return Ok(None),
+                Some(b'{') => {}
+                // mlx-lm and others end a plain answer with rubbish no more than anybody else does: nothing to trust here.
+                Some(_) => return Err(FramingError::NotAnAnswer),
+            }
+        }
+        while let Some(&byte) = buffer.get(*scanned) {
+            *scanned += 1;
+            if self.in_string {
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    b'"' => self.in_string = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b'"' => self.in_string = true,
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        let document = buffer.split_to(*scanned).freeze();
+                        *scanned = 0;
+                        return Ok(Some(Frame::Document(document)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(answer: &[u8], piece: usize) -> Result<Vec<Frame>, FramingError> {
+        let mut splitter = Splitter::new(1000);
+        let mut frames = Vec::new();
+        for piece in answer.chunks(piece) {
+            splitter.push(piece);
+            while let Some(frame) = splitter.next_frame()? {
+                frames.push(frame);
+            }
+        }
+        frames.extend(splitter.finish()?);
+        Ok(frames)
+    }
+
+    fn document(text: &str) -> Frame {
+        Frame::Document(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn every_legal_form_of_an_event_stream_gives_the_same_frames_however_it_is_cut() {
+        let answers = [
+            "data: {\"a\":\"é\"}\n\ndata: {\"b\":2}\n\ndata: [DONE]\n\n",
+            "data:{\"a\":\"é\"}\r\n\r\ndata:{\"b\":2}\r\n\r\ndata:[DONE]\r\n\r\n",
+            "data: {\"a\":\"é\"}\r\rdata: {\"b\":2}\r\rdata: [DONE]",
+            "\u{feff}: ping\n\nevent: x\nid: 7\nretry: 3\ndata: {\"a\":\"é\"}\n\n:\n\n:\n\ndata: {\"b\":2}\n\ndata: [DONE]\n",
+            "data\n\ndata:\n\ndata: : keepalive\n\ndata: {\"a\":\"é\"}\n\n{\"b\":2}\n\ndata: [DONE]",
+        ];
+        for answer in answers {
+            for piece in 1..answer.len() {
+                let frames = split(answer.as_bytes(), piece).unwrap();
+                assert_eq!(
+                    frames,
+                    [document("{\"a\":\"é\"}"), document("{\"b\":2}"), Frame::Done],
+                    "{answer:?} by {piece}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_data_lines_of_one_event_belong_together() {
+        assert_eq!(split(b"data: {\"a\":\ndata: 1}\n\n", 3).unwrap(), [document("{\"a\":\n1}")]);
+    }
+
+    #[test]
+    fn objects_are_split_by_their_braces_and_not_by_lines() {
+        let answer = "{\"a\":\"}\\\"{\"}\n{\n  \"b\": [1, {}]\n}{\"c\":3}\n";
+        for piece in 1..answer.len() {
+            assert_eq!(
+                split(answer.as_bytes(), piece).unwrap(),
+                [document("{\"a\":\"}\\\"{\"}"), document("{\n  \"b\": [1, {}]\n}"), document("{\"c\":3}")]
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_said_to_be_none() {
+        for answer in ["<html>", "proxy error: x", "[1]", "\"x\"", "datum"] {
+            assert_eq!(split(answer.as_bytes(), 2), Err(FramingError::NotAnAnswer), "{answer}");
+        }
+        assert_eq!(split(b" \n ", 1).unwrap(), []);
+    }
+
+    #[test]
+    fn an_object_that_is_cut_off_is_an_error_and_an_event_stream_without_its_last_blank_line_is_not() {
+        assert_eq!(split(b"{\"a\":1", 2), Err(FramingError::CutOff));
+        assert_eq!(split(b"data: {\"a\":1}", 2).unwrap(), [document("{\"a\":1}")]);
+    }
+
+    #[test]
+    fn a_frame_over_the_cap_is_refused_before_it_is_whole() {
+        let long = format!("{{\"a\":\"{}", "x".repeat(2000));
+        assert_eq!(split(long.as_bytes(), 100), Err(FramingError::FrameTooLong));
+        assert_eq!(split(format!("data: {long}").as_bytes(), 100), Err(FramingError::FrameTooLong));
+        let lines = format!("data: {}\n", "x".repeat(90)).repeat(20);
+        assert_eq!(split(lines.as_bytes(), 100), Err(FramingError::FrameTooLong));
+    }
+}

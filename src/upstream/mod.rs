@@ -1,0 +1,84 @@
+//! HTTP as the model servers see it: the client, the framing of their answers, their failures, their dialects.
+
+pub mod body;
+pub mod classify;
+pub mod client;
+pub mod dialect;
+pub mod exchange;
+pub mod framing;
+pub mod lenient;
+pub mod pace;
+pub mod piece;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::settings::UpstreamSettings;
+use body::SlicedBody;
+use client::{Broken, Client, ClientError};
+use dialect::ollama::ShownModels;
+use dialect::{Dialect, Discovery, DiscoveryError};
+use exchange::Answer;
+
+/// For how long after a sign of life a server that cannot be reached counts as restarting rather than as away.
+const LATELY: Duration = Duration::from_secs(150);
+
+/// One model server.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its settings.
+    pub settings: UpstreamSettings,
+    client: Client,
+    shown: ShownModels,
+    last_seen: Mutex<Option<Instant>>,
+}
+
+impl Upstream {
+    /// Gets ready to talk to a server, to which a connection may take `connect` to come about; opens none yet.
+    ///
+    /// # Errors
+    /// The settings cannot be turned into a client; see [`Client::new`].
+    pub fn new(settings: UpstreamSettings, connect: Duration) -> Result<Self, ClientError> {
+        let client = Client::new(&settings, connect)?;
+        Ok(Upstream { settings, client, shown: ShownModels::default(), last_seen: Mutex::new(None) })
+    }
+
+    /// Finds out what the server has, without loading anything.
+    ///
+    /// # Errors
+    /// See [`dialect::discover`].
+    pub async fn discover(&self) -> Result<Discovery, DiscoveryError> {
+        let result = dialect::discover(&self.client, self.settings.kind, &self.shown).await;
+        if !matches!(result, Err(DiscoveryError::Broken(_))) {
+            self.mark_seen();
+        }
+        result
+    }
+
+    /// Sends one question. Dropping the future, or what it gives, closes the connection.
+    ///
+    /// # Errors
+    /// There is no head of an answer.
+    pub async fn ask(
+        &self,
+        dialect: Dialect,
+        body: SlicedBody,
+        classifier: &classify::Classifier,
+    ) -> Result<Answer, Broken> {
+        let response = self.client.post(dialect.chat_path(), body).await?;
+        self.mark_seen();
+        exchange::begin(response, dialect, classifier).await
+    }
+
+    /// Whether the server gave a sign of life lately.
+    pub fn seen_lately(&self) -> bool {
+        let last_seen = self.last_seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        last_seen.is_some_and(|at| at.elapsed() < LATELY)
+    }
+
+    fn mark_seen(&self) {
+        *self.last_seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Instant::now());
+    }
+}
