@@ -3,7 +3,7 @@
 //! It uses no proxy, follows no redirect, passes no header of the phone's on and sets its own `Host`: Ollama answers 403 with
 //! an empty body to a foreign `Host` or `Origin`, and llama.cpp keeps generating after a hang-up if it sees a session header.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::error::Error as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -17,6 +17,7 @@ use reqwest::redirect::Policy;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use secrecy::ExposeSecret as _;
+use tokio::time::Instant;
 use url::Url;
 
 use super::body::SlicedBody;
@@ -32,21 +33,25 @@ const DISCOVERY_CAP: usize = 8 * 1024 * 1024;
 /// How long a discovery call may take: it loads nothing, so a server that is well answers at once.
 const DISCOVERY_TIME: Duration = Duration::from_secs(5);
 
-/// The connections that have answered before, by their local ports, so that a request which failed can be known to have
+/// The connections that wait for another request, by their local ports, so that a request which failed can be known to have
 /// gone out on a kept one. Counting the connections that were opened would not tell: the pool begins a new one whenever a
 /// kept one is not ready in the same instant, and may then use the kept one after all.
 #[derive(Debug, Clone, Default)]
-struct AnsweredConnections(Arc<Mutex<HashSet<SocketAddr>>>);
+pub(super) struct KeptConnections(Arc<Mutex<HashMap<SocketAddr, Instant>>>);
 
-impl AnsweredConnections {
-    fn note(&self, answer: &reqwest::Response) {
+impl KeptConnections {
+    /// The answer was read to its end, so its connection is kept for a while.
+    pub(super) fn note(&self, answer: &reqwest::Response) {
         if let Some(connection) = answer.extensions().get::<HttpInfo>() {
-            self.lock().insert(connection.local_addr());
+            let mut kept = self.lock();
+            // A port is given to a new connection sooner or later: what was kept too long ago says nothing.
+            kept.retain(|_, since| since.elapsed() <= IDLE_CONNECTION);
+            kept.insert(connection.local_addr(), Instant::now());
         }
     }
 
-    /// Whether the connection on which this happened had answered before; it is gone now, and forgotten.
-    fn forget(&self, error: &reqwest::Error) -> bool {
+    /// Whether the connection on which this happened was a kept one; it is gone now, and forgotten.
+    fn forget(&self, error: &reqwest::Error, asked: Instant) -> bool {
         let mut source = error.source();
         while let Some(cause) = source {
             if let Some(cause) = cause.downcast_ref::<hyper_util::client::legacy::Error>() {
@@ -54,14 +59,15 @@ impl AnsweredConnections {
                 if let Some(connection) = cause.connect_info() {
                     connection.get_extras(&mut known);
                 }
-                return known.get::<HttpInfo>().is_some_and(|connection| self.lock().remove(&connection.local_addr()));
+                let since = known.get::<HttpInfo>().and_then(|connection| self.lock().remove(&connection.local_addr()));
+                return since.is_some_and(|since| asked.saturating_duration_since(since) <= IDLE_CONNECTION);
             }
             source = cause.source();
         }
         false
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<SocketAddr>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, Instant>> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -110,7 +116,7 @@ pub struct Fetched {
 pub struct Client {
     http: reqwest::Client,
     base: Url,
-    answered: AnsweredConnections,
+    kept: KeptConnections,
 }
 
 impl std::fmt::Debug for Client {
@@ -151,7 +157,7 @@ impl Client {
         }
         let http =
             builder.build().map_err(|_| refused("the system's TLS certificates could not be read; set ca_file"))?;
-        Ok(Client { http, base: settings.url.clone(), answered: AnsweredConnections::default() })
+        Ok(Client { http, base: settings.url.clone(), kept: KeptConnections::default() })
     }
 
     fn url(&self, path: &str) -> Url {
@@ -192,8 +198,8 @@ impl Client {
     async fn fetch(&self, request: reqwest::RequestBuilder) -> Result<Fetched, Broken> {
         let whole = async {
             let mut response = request.send().await.map_err(|error| broken(&error))?;
-            self.answered.note(&response);
             let body = read_capped(&mut response, DISCOVERY_CAP).await?;
+            self.kept.note(&response);
             Ok(Fetched { status: response.status(), headers: response.headers().clone(), body })
         };
         tokio::time::timeout(DISCOVERY_TIME, whole).await.unwrap_or(Err(Broken::Silent))
@@ -208,19 +214,19 @@ impl Client {
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
     pub async fn post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
         loop {
-            match self.try_post(path, body.clone()).await {
+            let asked = Instant::now();
+            let request = self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body.clone()));
+            match request.send().await {
                 // The next one may be a kept one, too; each death takes one away, so this ends.
-                Err(error) if broken(&error) == Broken::Lost && self.answered.forget(&error) => {}
+                Err(error) if broken(&error) == Broken::Lost && self.kept.forget(&error, asked) => {}
                 answer => return answer.map_err(|error| broken(&error)),
             }
         }
     }
 
-    async fn try_post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, reqwest::Error> {
-        let request = self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body));
-        let answer = request.send().await?;
-        self.answered.note(&answer);
-        Ok(answer)
+    /// Where connections whose answer was read to its end are noted.
+    pub(super) fn kept(&self) -> &KeptConnections {
+        &self.kept
     }
 }
 
