@@ -1,0 +1,149 @@
+//! Tiny pictures: a real PNG, and byte strings that begin as the other kinds do. Each carries the canary.
+use super::CANARY;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// `bytes` in standard base64.
+pub fn base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// `data:MEDIA;base64,…`
+pub fn data_uri(media: &str, bytes: &[u8]) -> String {
+    format!("data:{media};base64,{}", base64(bytes))
+}
+
+/// The data URI of [`png`] with this shade.
+pub fn png_uri(shade: u8) -> String {
+    data_uri("image/png", &png(shade, 0))
+}
+
+/// The data URI of [`jpeg`] with this tag.
+pub fn jpeg_uri(tag: u8) -> String {
+    data_uri("image/jpeg", &jpeg(tag))
+}
+
+/// A valid grey PNG of 4 by 4 pixels; `extra` bytes of comment make it larger.
+pub fn png(shade: u8, extra: usize) -> Vec<u8> {
+    let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
+    png_chunk(&mut png, b"IHDR", &[0, 0, 0, 4, 0, 0, 0, 4, 8, 0, 0, 0, 0]);
+    let mut comment = b"Comment\0".to_vec();
+    while !(png.len() + 8 + comment.len()).is_multiple_of(3) {
+        comment.push(b' ');
+    }
+    comment.extend_from_slice(CANARY.as_bytes());
+    comment.extend(std::iter::repeat_n(b'.', extra));
+    png_chunk(&mut png, b"tEXt", &comment);
+    let mut pixels = Vec::new();
+    for _ in 0..4 {
+        pixels.extend_from_slice(&[0, shade, shade, shade, shade]);
+    }
+    let length = u16::try_from(pixels.len()).unwrap();
+    let mut zlib = vec![0x78, 0x01, 0x01];
+    zlib.extend_from_slice(&length.to_le_bytes());
+    zlib.extend_from_slice(&(!length).to_le_bytes());
+    zlib.extend_from_slice(&pixels);
+    zlib.extend_from_slice(&adler32(&pixels).to_be_bytes());
+    png_chunk(&mut png, b"IDAT", &zlib);
+    png_chunk(&mut png, b"IEND", b"");
+    png
+}
+
+fn png_chunk(png: &mut Vec<u8>, kind: &[u8; 4], data: &[u8]) {
+    png.extend_from_slice(&u32::try_from(data.len()).unwrap().to_be_bytes());
+    let start = png.len();
+    png.extend_from_slice(kind);
+    png.extend_from_slice(data);
+    let crc = crc32(&png[start..]);
+    png.extend_from_slice(&crc.to_be_bytes());
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 {
+                (crc >> 1) ^ 0xEDB8_8320
+            } else {
+                crc >> 1
+            };
+        }
+    }
+    !crc
+}
+
+fn adler32(bytes: &[u8]) -> u32 {
+    let (mut a, mut b) = (1u32, 0u32);
+    for byte in bytes {
+        a = (a + u32::from(*byte)) % 65_521;
+        b = (b + a) % 65_521;
+    }
+    (b << 16) | a
+}
+
+fn with_canary(prefix: &[u8], tag: u8) -> Vec<u8> {
+    let mut bytes = prefix.to_vec();
+    while !bytes.len().is_multiple_of(3) {
+        bytes.push(0);
+    }
+    bytes.extend_from_slice(CANARY.as_bytes());
+    // 0xFF bytes give base64 full of '/', which the app escapes.
+    bytes.extend_from_slice(&[tag, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
+    bytes
+}
+
+/// Begins as a JPEG file does.
+pub fn jpeg(tag: u8) -> Vec<u8> {
+    let mut bytes = with_canary(
+        b"\xFF\xD8\xFF\xE0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00",
+        tag,
+    );
+    bytes.extend_from_slice(&[0xFF, 0xD9]);
+    bytes
+}
+
+/// Begins as a GIF file does.
+pub fn gif() -> Vec<u8> {
+    with_canary(b"GIF89a\x01\x00\x01\x00\x80\x00\x00", 0)
+}
+
+/// Begins as a WebP file does.
+pub fn webp() -> Vec<u8> {
+    with_canary(b"RIFF\x24\x00\x00\x00WEBPVP8 ", 0)
+}
+
+/// Begins as a BMP file does.
+pub fn bmp() -> Vec<u8> {
+    with_canary(b"BM\x46\x00\x00\x00\x00\x00\x00\x00\x36\x00\x00\x00", 0)
+}
+
+/// Begins as an iPhone's HEIC file does.
+pub fn heic() -> Vec<u8> {
+    with_canary(b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic", 0)
+}
+
+/// Begins as an AVIF file does.
+pub fn avif() -> Vec<u8> {
+    with_canary(b"\x00\x00\x00\x1cftypavif\x00\x00\x00\x00avifmif1miaf", 0)
+}
+
+/// A drawing, not a picture of pixels.
+pub fn svg() -> Vec<u8> {
+    with_canary(b"<svg xmlns=\"http://www.w3.org/2000/svg\"></svg>", b' ')
+}
+
+/// The canary as it looks inside base64, at each of the three alignments, with the plain form first.
+pub fn canary_forms() -> Vec<String> {
+    let mut forms = vec![CANARY.to_owned()];
+    for skipped in 0..3 {
+        let mut bytes = vec![0u8; skipped];
+        bytes.extend_from_slice(CANARY.as_bytes());
+        let encoded = STANDARD.encode(&bytes);
+        // Only characters whose six bits all come from the canary.
+        let first = (skipped * 8).div_ceil(6);
+        let last = bytes.len() * 8 / 6;
+        forms.push(encoded[first..last].to_owned());
+    }
+    forms
+}

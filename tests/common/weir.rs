@@ -1,0 +1,254 @@
+//! The running binary.
+use super::client::{Connection, Request, Response};
+use super::json::say;
+use super::pictures::canary_forms;
+use super::{CEILING, TOKEN, secret};
+use serde_json::Value;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What a child writes, collected while it runs.
+#[derive(Debug)]
+pub struct Output {
+    text: Arc<(Mutex<Vec<u8>>, Condvar)>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Output {
+    /// Reads both streams of the child on their own threads.
+    pub fn collect(child: &mut Child) -> Self {
+        let text = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let streams: [Box<dyn Read + Send>; 2] = [
+            Box::new(child.stdout.take().unwrap()),
+            Box::new(child.stderr.take().unwrap()),
+        ];
+        let readers = streams
+            .into_iter()
+            .map(|mut stream| {
+                let text = Arc::clone(&text);
+                std::thread::spawn(move || {
+                    let mut piece = [0; 16_384];
+                    while let Ok(read @ 1..) = stream.read(&mut piece) {
+                        text.0.lock().unwrap().extend_from_slice(&piece[..read]);
+                        text.1.notify_all();
+                    }
+                    text.1.notify_all();
+                })
+            })
+            .collect();
+        Self { text, readers }
+    }
+
+    /// What was written so far.
+    pub fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.text.0.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until something was written that `found` accepts.
+    pub fn wait_for<T>(&self, found: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let until = Instant::now() + CEILING;
+        let mut text = self.text.0.lock().unwrap();
+        loop {
+            if let Some(result) = found(&String::from_utf8_lossy(&text)) {
+                return Some(result);
+            }
+            if Instant::now() > until || self.readers.iter().all(JoinHandle::is_finished) {
+                return None;
+            }
+            text = self
+                .text
+                .1
+                .wait_timeout(text, Duration::from_millis(200))
+                .unwrap()
+                .0;
+        }
+    }
+
+    /// Everything, once the child has ended.
+    pub fn finish(self) -> String {
+        for reader in self.readers {
+            let _ = reader.join();
+        }
+        String::from_utf8_lossy(&self.text.0.lock().unwrap()).into_owned()
+    }
+}
+
+/// Fails where the output shows any form of the canary, or a panic.
+pub fn assert_no_canary(output: &str) {
+    for form in canary_forms() {
+        if let Some(at) = output.find(&form) {
+            let line = output[..at].lines().count();
+            panic!("a secret reached the output, line {line}");
+        }
+    }
+    assert!(!output.contains("panicked at"), "it panicked");
+}
+
+/// A running Weir; killed when dropped, and its output searched then.
+#[derive(Debug)]
+pub struct Weir {
+    child: Child,
+    output: Option<Output>,
+    address: SocketAddr,
+    token: Vec<u8>,
+    directory: Option<TempDir>,
+}
+
+impl Weir {
+    /// Takes over a started child and waits for the line that says where it listens.
+    pub fn attach(mut child: Child, directory: Option<TempDir>, token: Vec<u8>) -> Self {
+        let output = Output::collect(&mut child);
+        let address = output.wait_for(|text| {
+            let line = text.split_once("listening on http://")?.1;
+            line.split_once('\n')?.0.trim().parse().ok()
+        });
+        let Some(address) = address else {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("it does not serve:\n{}", output.finish());
+        };
+        Self {
+            child,
+            output: Some(output),
+            address,
+            token,
+            directory,
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it wrote so far.
+    pub fn output(&self) -> String {
+        self.output.as_ref().map(Output::so_far).unwrap_or_default()
+    }
+
+    /// Waits until it has written a text.
+    pub fn wait_for_output(&self, text: &str) {
+        let output = self.output.as_ref().unwrap();
+        assert!(
+            output
+                .wait_for(|all| all.contains(text).then_some(()))
+                .is_some(),
+            "never wrote {text}"
+        );
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Connection {
+        Connection::to(self.address)
+    }
+
+    /// A request with the token.
+    pub fn request(&self, method: &str, target: &str) -> Request {
+        Request::new(self.address, method, target).token(&self.token)
+    }
+
+    /// A request without a token.
+    pub fn stranger(&self, method: &str, target: &str) -> Request {
+        Request::new(self.address, method, target)
+    }
+
+    /// `GET` with the token.
+    pub fn get(&self, target: &str) -> Response {
+        self.request("GET", target).send()
+    }
+
+    /// A turn as JSON.
+    pub fn chat(&self, body: &Value) -> Response {
+        self.chat_bytes(body.to_string().into_bytes())
+    }
+
+    /// A turn as bytes.
+    pub fn chat_bytes(&self, body: impl Into<Vec<u8>>) -> Response {
+        self.chat_request(body).send()
+    }
+
+    /// A turn as bytes, to be changed or sent later.
+    pub fn chat_request(&self, body: impl Into<Vec<u8>>) -> Request {
+        self.request("POST", "/v1/chat/completions").body(body)
+    }
+
+    /// A turn of one short secret text.
+    pub fn ok(&self, message: &str) -> Response {
+        self.chat(&say(secret(message)))
+    }
+
+    /// The ids it advertises.
+    pub fn ids(&self) -> Vec<String> {
+        let answer = self.get("/v1/models");
+        assert_eq!(answer.status, 200);
+        let data = answer.json()["data"].as_array().unwrap().clone();
+        data.iter()
+            .map(|entry| entry["id"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// A line of `/proc/PID/status`, in KiB.
+    pub fn memory(&self, key: &str) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?;
+        let line = status.lines().find(|line| line.starts_with(key))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let status = Command::new("kill")
+            .arg("-TERM")
+            .arg(self.pid().to_string())
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits until the process has ended by itself.
+    pub fn wait_end(&mut self) -> ExitStatus {
+        let until = Instant::now() + CEILING;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < until, "it did not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The usual token.
+    pub fn token(&self) -> &[u8] {
+        if self.token.is_empty() {
+            TOKEN.as_bytes()
+        } else {
+            &self.token
+        }
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let output = self.output.take().map(Output::finish).unwrap_or_default();
+        if std::thread::panicking() {
+            let lines: Vec<&str> = output.lines().collect();
+            eprintln!("--- the last that Weir said ---");
+            for line in &lines[lines.len().saturating_sub(30)..] {
+                eprintln!("{line}");
+            }
+        } else {
+            assert_no_canary(&output);
+        }
+    }
+}
