@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use reqwest::redirect::Policy;
 use rustls::pki_types::CertificateDer;
@@ -150,12 +150,16 @@ impl Client {
         tokio::time::timeout(DISCOVERY_TIME, whole).await.unwrap_or(Err(Broken::Silent))
     }
 
-    /// Sends a turn. The answer's body is read by the caller; dropping it, or this future, closes the connection.
+    /// Sends a turn. The answer's body is read by the caller; dropping it, or this future, closes the connection. With `last`
+    /// the connection is not kept for the next turn.
     ///
     /// # Errors
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
-    pub async fn post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
-        let request = self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body));
+    pub async fn post(&self, path: &str, body: SlicedBody, last: bool) -> Result<reqwest::Response, Broken> {
+        let mut request = self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body));
+        if last {
+            request = request.header(CONNECTION, HeaderValue::from_static("close"));
+        }
         request.send().await.map_err(|error| broken(&error))
     }
 }
