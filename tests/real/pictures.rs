@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::colours::Colour;
 use crate::common::{DISCLOSURE, Weir, assistant, image, say, secret, text, turn as turn_of, user};
-use crate::llama_server::{Launch, turn};
+use crate::llama_server::{Launch, finish, turn};
 
 fn modalities(weir: &Weir) -> Value {
     let list = weir.get("/v1/models").json();
@@ -45,7 +45,7 @@ fn a_picture_as_the_app_escapes_it_arrives() {
     let escaped = body.to_string().replace('/', "\\/");
     assert!(escaped.contains("image\\/png"));
     let mut connection = weir.chat_request(escaped).open();
-    crate::llama_server::finish(&mut connection).assert_reply(Colour::Blue.answer());
+    finish(&mut connection).assert_reply(Colour::Blue.answer());
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! A server that is slow, stuck, gone or not there yet.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Gate, ReservedPort, Weir, Builder, say, secret, spawn};
-use crate::llama_server::{Launch, LlamaServer, finish, turn};
+use crate::common::{Builder, CEILING, Connection, Gate, ReservedPort, Weir, say, secret, spawn};
+use crate::llama_server::{Launch, LlamaServer, eventually, finish, turn};
 
 /// Begins a turn that would never end, and waits until the model is at it.
-fn begin_endless_turn(weir: &Weir, server: &LlamaServer) -> crate::common::Connection {
+fn begin_endless_turn(weir: &Weir, server: &LlamaServer) -> Connection {
     let before = server.busy_slots();
     let connection = weir.chat_request(say(secret("Please count")).to_string()).open();
     server.wait_for_busy_slots(before + 1);
@@ -49,24 +50,33 @@ fn two_slots_run_two_turns_at_once() {
     server.wait_for_busy_slots(0);
 }
 
+/// Three conversations at once, each of which must get its own answers and none other.
+fn talk_at_once(server: &LlamaServer, rounds: usize) {
+    let weir = Arc::new(server.behind_weir().start());
+    let begin = Gate::new();
+    let talks = [("think of it", "The answer is 42."), ("an emoji", "Hi \u{1F389} !"), ("Hello", "pong")];
+    let talks = talks.map(|(question, answer)| {
+        let (weir, begin) = (Arc::clone(&weir), begin.clone());
+        spawn(move || {
+            begin.wait(CEILING);
+            for round in 0..rounds {
+                turn(&weir, &say(secret(&format!("{question} {round}")))).assert_reply(answer);
+            }
+        })
+    });
+    begin.open();
+    let ended = talks.map(std::thread::JoinHandle::join);
+    assert!(ended.iter().all(Result::is_ok), "a conversation went wrong");
+}
+
 #[test]
 fn turns_that_run_at_once_are_never_mixed_up() {
-    let server = Launch::slow().slots(2).start();
-    let weir = std::sync::Arc::new(server.behind_weir().start());
-    let begin = Gate::new();
-    let talks = [("think of it", "The answer is 42."), ("an emoji", "Hi \u{1F389} !"), ("Hello", "pong")].map(
-        |(question, answer)| {
-            let (weir, begin) = (std::sync::Arc::clone(&weir), begin.clone());
-            spawn(move || {
-                begin.wait(Duration::from_secs(10));
-                for round in 0..5 {
-                    turn(&weir, &say(secret(&format!("{question} {round}")))).assert_reply(answer);
-                }
-            })
-        },
-    );
-    begin.open();
-    talks.into_iter().for_each(|talk| talk.join().unwrap());
+    talk_at_once(&Launch::slow().slots(2).start(), 5);
+}
+
+#[test]
+fn turns_that_follow_one_another_at_once_are_all_answered() {
+    talk_at_once(&Launch::chat().start(), 20);
 }
 
 #[test]
@@ -104,7 +114,7 @@ fn a_turn_waits_for_a_server_that_is_still_loading() {
     finish(&mut patient).assert_reply("pong");
     server.wait_until_loaded();
     // A look that failed before is repeated, so that what the model can see is known without a restart.
-    crate::llama_server::eventually("Weir to have looked again", || {
+    eventually("Weir to have looked again", || {
         let list = weir.get("/v1/models").json();
         (list["data"][0]["conduck"]["input_modalities"] == serde_json::json!(["text"])).then_some(())
     });
