@@ -3,9 +3,10 @@
 
 use serde_json::Value;
 
-/// The document as a value; of a key given twice the last counts. `None` if it is no JSON even when read leniently.
+/// The document, which is always an object; of a key given twice the last counts. `None` if it is none even when read leniently.
 pub fn read(document: &[u8]) -> Option<Value> {
-    serde_json::from_slice(document).ok().or_else(|| serde_json::from_str(&mend(document)).ok())
+    let strict = serde_json::from_slice(document).ok();
+    strict.or_else(|| serde_json::from_str(&mend(document)).ok()).filter(Value::is_object)
 }
 
 /// Rewrites what strict JSON has no word for: bytes and escapes that are no Unicode become U+FFFD, numbers that are none
