@@ -2,6 +2,9 @@
 
 use crate::common::{CANARY, base64};
 
+/// The first byte of each line of a PNG.
+const NOT_FILTERED: u8 = 0;
+
 /// Red, green or blue.
 #[derive(Debug, Clone, Copy)]
 pub enum Colour {
@@ -39,13 +42,13 @@ fn png(colour: Colour, side: u32, seed: u32) -> Vec<u8> {
         (random >> 27) as u8
     };
     let mut pixels = Vec::with_capacity((side * (1 + 3 * side)) as usize);
-    for _ in 0..side {
-        pixels.push(0);
-        for _ in 0..side {
-            let mut pixel = [noise(), noise(), noise()];
-            pixel[colour as usize] += 224;
-            pixels.extend_from_slice(&pixel);
+    for place in 0..side * side {
+        if place.is_multiple_of(side) {
+            pixels.extend_from_slice(&[NOT_FILTERED]);
         }
+        let mut pixel = [noise(), noise(), noise()];
+        pixel[colour as usize] += 224;
+        pixels.extend_from_slice(&pixel);
     }
     let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
     let size = side.to_be_bytes();

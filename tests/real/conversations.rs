@@ -1,5 +1,7 @@
 //! Text: it arrives whole, and the answer comes back whole.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::common::{assistant, say, secret, text, turn as turn_of, user};
@@ -95,7 +97,9 @@ fn a_conversation_longer_than_the_context_is_refused_and_a_short_one_works_after
     for letters in [2_000, 40_000] {
         let history = user(secret(&"some words ".repeat(letters / 11)));
         let body = turn_of(vec![history, assistant(secret("I see.")), user(secret("Go on"))]);
+        let since = Instant::now();
         turn(&weir, &body).assert_error(400, "context_too_long");
+        assert!(since.elapsed() < Duration::from_secs(10), "the refusal took {:?}", since.elapsed());
     }
     turn(&weir, &say(secret("Hello"))).assert_reply("pong");
 }

@@ -3,8 +3,7 @@
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -16,7 +15,7 @@ use crate::common::{Builder, CEILING, Connection, Request, Response, Weir};
 const LOADING_CEILING: Duration = Duration::from_secs(180);
 
 /// Turns that a real model answered through Weir in this process.
-static TURNS: Mutex<usize> = Mutex::new(0);
+static TURNS: AtomicUsize = AtomicUsize::new(0);
 
 /// What to start; the model's file name without its ending is also the name under which it is served.
 #[derive(Debug, Clone)]
@@ -92,11 +91,9 @@ impl Launch {
         started.expect("llama-server does not start")
     }
 
-    /// Starts it at an address that Weir knows already, and waits until it answers turns.
-    pub fn start_at(self, address: SocketAddr) -> LlamaServer {
-        let server = eventually("the port to be free again", || self.clone().try_at(address));
-        server.wait_until_loaded();
-        server
+    /// The same at an address that Weir knows already.
+    pub fn start_loading_at(self, address: SocketAddr) -> LlamaServer {
+        eventually("the port to be free", || self.clone().try_at(address))
     }
 
     fn try_at(self, address: SocketAddr) -> Option<LlamaServer> {
@@ -164,6 +161,11 @@ fn eventually_within<T>(ceiling: Duration, what: &str, mut found: impl FnMut() -
     }
 }
 
+/// A configuration with one llama-server, which need not be there yet.
+pub fn in_front_of(address: SocketAddr) -> Builder {
+    Builder::new().upstream("local", &format!("http://{address}")).kind("llamacpp")
+}
+
 /// A running llama-server; killed when dropped.
 #[derive(Debug)]
 pub struct LlamaServer {
@@ -186,7 +188,7 @@ impl LlamaServer {
 
     /// A configuration with this server as the only one.
     pub fn behind_weir(&self) -> Builder {
-        Builder::new().upstream("local", &format!("http://{}", self.address)).kind("llamacpp")
+        in_front_of(self.address)
     }
 
     /// Status and body of `/health`, if it listens.
@@ -253,6 +255,9 @@ impl LlamaServer {
 
 impl Drop for LlamaServer {
     fn drop(&mut self) {
+        use std::io::Write as _;
+        // Past the test runner's capture: a run that drove no real model must not look like one that did.
+        let _ = writeln!(std::io::stderr(), "real turns: {}", TURNS.load(Ordering::Relaxed));
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -261,15 +266,13 @@ impl Drop for LlamaServer {
     }
 }
 
-/// One turn through Weir. An answer of the model is counted, and the count so far printed past the test runner's capture: a
-/// run that drove no real model must not look like one that did.
+/// One turn through Weir; counted if the model answers.
 pub fn turn(weir: &Weir, body: &Value) -> Response {
     finish(&mut weir.chat_request(body.to_string()).open())
 }
 
 /// The answer of a turn that was sent already.
 pub fn finish(connection: &mut Connection) -> Response {
-    use std::io::Write as _;
     let until = Instant::now() + LOADING_CEILING;
     let response = loop {
         match connection.try_read(true) {
@@ -280,9 +283,7 @@ pub fn finish(connection: &mut Connection) -> Response {
         }
     };
     if response.status == 200 {
-        let mut turns = TURNS.lock().unwrap();
-        *turns += 1;
-        let _ = writeln!(std::io::stderr(), "real turns: {turns}");
+        TURNS.fetch_add(1, Ordering::Relaxed);
     }
     response
 }
