@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::observe;
 use crate::settings::{self, Environment, Settings, SettingsError};
 
 /// The adapter between the Conduck app and the model server that you run at home.
@@ -35,7 +36,11 @@ enum Command {
     /// Serve the app with a built-in demo engine instead of a model: every reply says that it is a demo's.
     Demo,
     /// Validate the configuration, ask the model servers what they have, and print what is effective.
-    Check,
+    Check {
+        /// Also show one generated picture to each model of which nobody knows whether it sees, and say which key to add.
+        #[arg(long)]
+        probe_images: bool,
+    },
     /// Ask the running adapter whether it is well; for container health checks.
     Healthcheck,
     /// Make a new token.
@@ -65,6 +70,7 @@ impl From<SettingsError> for CommandError {
 
 /// Runs one command and turns what became of it into words and an exit code: 0, 2 for a configuration error, 1 otherwise.
 pub fn run(arguments: Arguments) -> ExitCode {
+    observe::quiet_panics();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -76,7 +82,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let result = match arguments.command.unwrap_or(Command::Serve) {
         Command::Serve => runtime.block_on(serve::run(config)),
         Command::Demo => runtime.block_on(demo::run()),
-        Command::Check => runtime.block_on(check::run(config)),
+        Command::Check { probe_images } => runtime.block_on(check::run(config, probe_images)),
         Command::Healthcheck => runtime.block_on(healthcheck::run(config)),
         Command::Token { output } => token::run(output.as_deref()),
     };
