@@ -12,37 +12,21 @@ const ROUTES: [(&str, &str); 2] = [("GET", "/v1/models"), ("POST", "/v1/chat/com
 /// Both routes with this `Authorization` value get 401, and nothing goes upstream.
 fn assert_refused(weir: &Weir, authorization: &[u8]) {
     for (method, path) in ROUTES {
-        let mut request = weir
-            .stranger(method, path)
-            .header("Authorization", authorization);
+        let mut request = weir.stranger(method, path).header("Authorization", authorization);
         if method == "POST" {
             request = request.body(say(secret("hi")).to_string());
         }
         let answer = request.send();
-        assert_eq!(
-            answer.status,
-            401,
-            "{:?} on {path}",
-            String::from_utf8_lossy(authorization)
-        );
+        assert_eq!(answer.status, 401, "{:?} on {path}", String::from_utf8_lossy(authorization));
         answer.assert_error(401, None);
     }
 }
 
 /// Both routes with this `Authorization` value work.
 fn assert_accepted(weir: &Weir, authorization: &[u8]) {
-    let get = weir
-        .stranger("GET", "/v1/models")
-        .header("Authorization", authorization);
-    assert_eq!(
-        get.send().status,
-        200,
-        "{:.80?}",
-        String::from_utf8_lossy(authorization)
-    );
-    let chat = weir
-        .chat_request(say("hi").to_string())
-        .header("Authorization", authorization);
+    let get = weir.stranger("GET", "/v1/models").header("Authorization", authorization);
+    assert_eq!(get.send().status, 200, "{:.80?}", String::from_utf8_lossy(authorization));
+    let chat = weir.chat_request(say("hi").to_string()).header("Authorization", authorization);
     chat.send().assert_reply(REPLY);
 }
 
@@ -50,12 +34,8 @@ fn assert_accepted(weir: &Weir, authorization: &[u8]) {
 fn row_015_no_token_is_401_in_the_error_shape() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    weir.stranger("GET", "/v1/models")
-        .send()
-        .assert_error(401, None);
-    let chat = weir
-        .stranger("POST", "/v1/chat/completions")
-        .body(say("hi").to_string());
+    weir.stranger("GET", "/v1/models").send().assert_error(401, None);
+    let chat = weir.stranger("POST", "/v1/chat/completions").body(say("hi").to_string());
     chat.send().assert_error(401, None);
     upstream.assert_no_chat();
 }
@@ -68,14 +48,7 @@ fn row_016_a_wrong_token_is_401() {
     let longer = format!("{TOKEN}0");
     let upper = TOKEN.to_uppercase();
     let shorter = &TOKEN[..TOKEN.len() - 1];
-    for token in [
-        flipped.as_str(),
-        longer.as_str(),
-        upper.as_str(),
-        shorter,
-        "C",
-        "",
-    ] {
+    for token in [flipped.as_str(), longer.as_str(), upper.as_str(), shorter, "C", ""] {
         assert_refused(&weir, format!("Bearer {token}").as_bytes());
     }
     upstream.assert_no_chat();
@@ -86,10 +59,7 @@ fn row_017_a_wrong_token_is_never_403() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     for (method, path) in ROUTES {
-        let answer = weir
-            .stranger(method, path)
-            .token(b"CANARY-7f3a-wrong")
-            .send();
+        let answer = weir.stranger(method, path).token(b"CANARY-7f3a-wrong").send();
         assert_eq!(answer.status, 401);
     }
 }
@@ -98,19 +68,13 @@ fn row_017_a_wrong_token_is_never_403() {
 fn row_018_the_answer_comes_before_the_body() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let request = weir
-        .stranger("POST", "/v1/chat/completions")
-        .token(b"CANARY-7f3a-wrong")
-        .header("Content-Length", "50000000");
+    let request =
+        weir.stranger("POST", "/v1/chat/completions").token(b"CANARY-7f3a-wrong").header("Content-Length", "50000000");
     let mut connection = weir.connect();
     let start = Instant::now();
     connection.send(&request.head_bytes()).unwrap();
     connection.read().assert_error(401, None);
-    assert!(
-        start.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -120,18 +84,13 @@ fn row_019_whatever_the_body_a_wrong_token_is_401() {
     let bodies = [
         b"{not json".to_vec(),
         Vec::new(),
-        say_to("no-such-model", secret("hi"))
-            .to_string()
-            .into_bytes(),
+        say_to("no-such-model", secret("hi")).to_string().into_bytes(),
         br#"{"messages":[{"role":"system","content":"CANARY-7f3a"}]}"#.to_vec(),
         vec![b'['; 100_000],
         vec![b'x'; 100 * 1024 * 1024],
     ];
     for body in bodies {
-        let chat = weir
-            .stranger("POST", "/v1/chat/completions")
-            .token(b"CANARY-7f3a-wrong")
-            .body(body);
+        let chat = weir.stranger("POST", "/v1/chat/completions").token(b"CANARY-7f3a-wrong").body(body);
         chat.send().assert_error(401, None);
     }
     upstream.assert_no_chat();
@@ -142,9 +101,7 @@ fn row_020_expect_continue_gets_its_final_answer_at_once_or_the_go_ahead() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     let body = say("hi").to_string();
-    let good = weir
-        .chat_request(body.clone())
-        .header("Expect", "100-continue");
+    let good = weir.chat_request(body.clone()).header("Expect", "100-continue");
     let bad = good.clone().token(b"CANARY-7f3a-wrong");
     let mut connection = weir.connect();
     connection.send(&bad.head_bytes()).unwrap();
@@ -199,20 +156,13 @@ fn row_023_space_around_the_field_value_does_not_count() {
 
 #[test]
 fn row_023_a_token_that_can_never_match_refuses_to_start() {
-    for file in [
-        &b" CANARY-7f3a-tok\n"[..],
-        b"CANARY-7f3a-tok \n",
-        b"\tCANARY-7f3a-tok",
-        b"good\nCANARY-7f3a-tok\t\r\n",
-    ] {
+    for file in
+        [&b" CANARY-7f3a-tok\n"[..], b"CANARY-7f3a-tok \n", b"\tCANARY-7f3a-tok", b"good\nCANARY-7f3a-tok\t\r\n"]
+    {
         let upstream = ScriptedUpstream::start();
         let refusal = Weir::before(&upstream).token_file(file).refused();
         assert_eq!(refusal.code, 2);
-        assert!(
-            refusal.output.contains("adapter.token"),
-            "names no file: {}",
-            refusal.output
-        );
+        assert!(refusal.output.contains("adapter.token"), "names no file: {}", refusal.output);
     }
 }
 
@@ -243,16 +193,10 @@ fn row_024_two_authorization_headers_are_refused() {
     let weir = Weir::in_front_of(&upstream);
     let good = format!("Bearer {TOKEN}");
     let bad = "Bearer CANARY-7f3a-wrong";
-    for (first, second) in [
-        (good.as_str(), bad),
-        (bad, good.as_str()),
-        (good.as_str(), good.as_str()),
-    ] {
+    for (first, second) in [(good.as_str(), bad), (bad, good.as_str()), (good.as_str(), good.as_str())] {
         for (method, path) in ROUTES {
-            let request = weir
-                .stranger(method, path)
-                .header("Authorization", first)
-                .add_header("authorization", second);
+            let request =
+                weir.stranger(method, path).header("Authorization", first).add_header("authorization", second);
             request.send().assert_error(401, None);
         }
     }
@@ -263,10 +207,7 @@ fn row_025_two_tokens_in_one_header_are_refused() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     assert_refused(&weir, format!("Bearer {TOKEN}, Bearer {TOKEN}").as_bytes());
-    assert_refused(
-        &weir,
-        format!("Bearer {TOKEN}, Bearer CANARY-7f3a-wrong").as_bytes(),
-    );
+    assert_refused(&weir, format!("Bearer {TOKEN}, Bearer CANARY-7f3a-wrong").as_bytes());
 }
 
 #[test]
@@ -288,11 +229,7 @@ fn row_026_any_token_works() {
 
 #[test]
 fn row_027_a_token_is_bytes() {
-    for token in [
-        "CANARY-7f3a-ключ".as_bytes(),
-        b"CANARY-7f3a-\xFF\xFE\x80",
-        "CANARY-7f3a-e\u{301}".as_bytes(),
-    ] {
+    for token in ["CANARY-7f3a-ключ".as_bytes(), b"CANARY-7f3a-\xFF\xFE\x80", "CANARY-7f3a-e\u{301}".as_bytes()] {
         let upstream = ScriptedUpstream::start();
         let weir = Weir::before(&upstream).token(token).start();
         assert_accepted(&weir, &[b"Bearer ", token].concat());
@@ -306,26 +243,11 @@ fn row_028_a_token_elsewhere_does_not_count() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     for query in ["token", "access_token", "api_key", "key"] {
-        weir.stranger("GET", &format!("/v1/models?{query}={TOKEN}"))
-            .send()
-            .assert_error(401, None);
+        weir.stranger("GET", &format!("/v1/models?{query}={TOKEN}")).send().assert_error(401, None);
     }
-    for header in [
-        "X-Api-Key",
-        "Cookie",
-        "Proxy-Authorization",
-        "X-Authorization",
-        "Api-Key",
-    ] {
-        for value in [
-            TOKEN.to_owned(),
-            format!("Bearer {TOKEN}"),
-            format!("token={TOKEN}"),
-        ] {
-            weir.stranger("GET", "/v1/models")
-                .header(header, value)
-                .send()
-                .assert_error(401, None);
+    for header in ["X-Api-Key", "Cookie", "Proxy-Authorization", "X-Authorization", "Api-Key"] {
+        for value in [TOKEN.to_owned(), format!("Bearer {TOKEN}"), format!("token={TOKEN}")] {
+            weir.stranger("GET", "/v1/models").header(header, value).send().assert_error(401, None);
         }
     }
 }
@@ -351,26 +273,13 @@ fn row_029_401_names_the_bearer_scheme_and_never_basic() {
 #[test]
 fn row_030_no_token_and_no_near_miss_is_logged() {
     let upstream = ScriptedUpstream::start();
-    let weir = Weir::before(&upstream)
-        .upstream_key(b"CANARY-7f3a-upstream-key\n")
-        .start();
+    let weir = Weir::before(&upstream).upstream_key(b"CANARY-7f3a-upstream-key\n").start();
     weir.ok("hi").assert_reply(REPLY);
-    assert_eq!(
-        upstream.last_chat().header("authorization"),
-        Some("Bearer CANARY-7f3a-upstream-key")
-    );
-    assert_refused(
-        &weir,
-        format!("Bearer {}", &TOKEN[..TOKEN.len() - 1]).as_bytes(),
-    );
+    assert_eq!(upstream.last_chat().header("authorization"), Some("Bearer CANARY-7f3a-upstream-key"));
+    assert_refused(&weir, format!("Bearer {}", &TOKEN[..TOKEN.len() - 1]).as_bytes());
     assert_refused(&weir, TOKEN.as_bytes());
-    assert_refused(
-        &weir,
-        format!("Basic {}", base64(CANARY.as_bytes())).as_bytes(),
-    );
-    weir.stranger("GET", &format!("/v1/models?token={TOKEN}"))
-        .send()
-        .assert_error(401, None);
+    assert_refused(&weir, format!("Basic {}", base64(CANARY.as_bytes())).as_bytes());
+    weir.stranger("GET", &format!("/v1/models?token={TOKEN}")).send().assert_error(401, None);
     weir.get(&format!("/v1/models?token={TOKEN}"));
     assert!(!weir.output().contains(CANARY));
 }

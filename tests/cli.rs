@@ -10,28 +10,19 @@ use std::process::Command;
 
 /// What bash prints when it runs this with `TOKEN` set.
 fn bash(script: &str) -> String {
-    let output = Command::new("bash")
-        .arg("-c")
-        .arg(script)
-        .env("TOKEN", TOKEN)
-        .output()
-        .expect("bash is needed");
+    let output = Command::new("bash").arg("-c").arg(script).env("TOKEN", TOKEN).output().expect("bash is needed");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]
 fn row_158_the_three_commands_of_the_self_test_print_what_the_contract_says() {
-    assert!(
-        !bash("command -v curl").is_empty(),
-        "curl is needed for this test and is not installed"
-    );
+    assert!(!bash("command -v curl").is_empty(), "curl is needed for this test and is not installed");
     let upstream = ScriptedUpstream::start();
     upstream.always(Script::text("pong"));
     let weir = Weir::in_front_of(&upstream);
     let here = |command: &str| bash(&command.replace("8480", &weir.address().port().to_string()));
 
-    let models =
-        here(r#"curl -s -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8480/v1/models"#);
+    let models = here(r#"curl -s -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8480/v1/models"#);
     let models: serde_json::Value = serde_json::from_str(&models).unwrap();
     assert_eq!(models["object"], "list");
     assert_eq!(models["data"][0]["object"], "model");
@@ -67,11 +58,7 @@ fn row_159_a_deadline_that_the_app_would_not_wait_for_refuses_to_start() {
 /// 32 bytes as hexadecimal digits.
 fn assert_token(token: &str) {
     assert_eq!(token.len(), 64, "{} characters", token.len());
-    assert!(
-        token
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-    );
+    assert!(token.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)));
 }
 
 #[test]
@@ -79,10 +66,7 @@ fn row_159_a_new_token_is_32_random_bytes_in_hexadecimal() {
     let new = || {
         let output = weir_command().arg("token").output().unwrap();
         assert_eq!(output.status.code(), Some(0));
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .trim_end()
-            .to_owned()
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     };
     let (one, two) = (new(), new());
     assert_token(&one);
@@ -95,29 +79,17 @@ fn row_159_a_token_file_is_private_whatever_the_umask_and_never_overwritten() {
     let directory = tempfile::TempDir::new().unwrap();
     let file = directory.path().join("new.token");
     let write = || {
-        let script = format!(
-            "umask 000; exec {} token --write {}",
-            env!("CARGO_BIN_EXE_weir"),
-            file.display()
-        );
+        let script = format!("umask 000; exec {} token --output {}", env!("CARGO_BIN_EXE_weir"), file.display());
         Command::new("bash").arg("-c").arg(script).output().unwrap()
     };
     let first = write();
-    assert_eq!(
-        first.status.code(),
-        Some(0),
-        "{}",
-        String::from_utf8_lossy(&first.stderr)
-    );
+    assert_eq!(first.status.code(), Some(0), "{}", String::from_utf8_lossy(&first.stderr));
     let token = std::fs::read_to_string(&file).unwrap();
     assert_token(token.trim_end());
     let mode = std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
     for stream in [&first.stdout, &first.stderr] {
-        assert!(
-            !String::from_utf8_lossy(stream).contains(token.trim_end()),
-            "it was shown"
-        );
+        assert!(!String::from_utf8_lossy(stream).contains(token.trim_end()), "it was shown");
     }
     assert_ne!(write().status.code(), Some(0), "an existing file was taken");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), token);

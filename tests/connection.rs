@@ -13,9 +13,7 @@ const SIZES: [usize; 3] = [1, 65_536, 5 * 1024 * 1024];
 fn row_031_two_refusals_on_one_connection() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let bad = weir
-        .chat_request(say("hi").to_string())
-        .token(b"CANARY-7f3a-wrong");
+    let bad = weir.chat_request(say("hi").to_string()).token(b"CANARY-7f3a-wrong");
     let mut connection = weir.connect();
     connection.send(&bad.bytes()).unwrap();
     let answer = connection.read();
@@ -43,38 +41,28 @@ fn assert_clean(weir: &Weir, status: u16, request: impl Fn(usize) -> Request) {
 fn row_032_after_401_the_connection_is_usable_or_announced_closed() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    assert_clean(&weir, 401, |size| {
-        weir.chat_request(vec![b'x'; size])
-            .token(b"CANARY-7f3a-wrong")
-    });
+    assert_clean(&weir, 401, |size| weir.chat_request(vec![b'x'; size]).token(b"CANARY-7f3a-wrong"));
 }
 
 #[test]
 fn row_032_after_404_the_connection_is_usable_or_announced_closed() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    assert_clean(&weir, 404, |size| {
-        weir.request("POST", "/v1/nowhere").body(vec![b'x'; size])
-    });
+    assert_clean(&weir, 404, |size| weir.request("POST", "/v1/nowhere").body(vec![b'x'; size]));
 }
 
 #[test]
 fn row_032_after_405_the_connection_is_usable_or_announced_closed() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    assert_clean(&weir, 405, |size| {
-        weir.request("POST", "/v1/models").body(vec![b'x'; size])
-    });
+    assert_clean(&weir, 405, |size| weir.request("POST", "/v1/models").body(vec![b'x'; size]));
 }
 
 #[test]
 fn row_032_after_an_early_400_the_connection_is_usable_or_announced_closed() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    assert_clean(&weir, 400, |size| {
-        weir.chat_request(vec![b'x'; size])
-            .header("Content-Encoding", "gzip")
-    });
+    assert_clean(&weir, 400, |size| weir.chat_request(vec![b'x'; size]).header("Content-Encoding", "gzip"));
     assert_clean(&weir, 400, |size| weir.chat_request(vec![b'x'; size]));
 }
 
@@ -84,9 +72,7 @@ fn row_032_after_413_the_connection_is_announced_closed() {
     let weir = Weir::before(&upstream).limit("body = \"50 MiB\"").start();
     for size in SIZES {
         let mut connection = weir.connect();
-        let request = weir
-            .chat_request(vec![b'x'; size])
-            .header("Content-Length", "52428801");
+        let request = weir.chat_request(vec![b'x'; size]).header("Content-Length", "52428801");
         let _ = connection.send(&request.bytes());
         let answer = connection.read();
         answer.assert_error(413, None);
@@ -101,14 +87,10 @@ fn row_032_after_413_the_connection_is_announced_closed() {
 fn row_033_a_pipelined_request_behind_a_refused_one() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let bad = weir
-        .chat_request(say("hi").to_string())
-        .token(b"CANARY-7f3a-wrong");
+    let bad = weir.chat_request(say("hi").to_string()).token(b"CANARY-7f3a-wrong");
     let good = weir.request("GET", "/v1/models");
     let mut connection = weir.connect();
-    connection
-        .send(&[bad.bytes(), good.bytes()].concat())
-        .unwrap();
+    connection.send(&[bad.bytes(), good.bytes()].concat()).unwrap();
     let answer = connection.read();
     answer.assert_error(401, None);
     if answer.closes() {
@@ -122,15 +104,10 @@ fn row_033_a_pipelined_request_behind_a_refused_one() {
 fn row_034_a_client_that_writes_first_can_read_its_401() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let refused = weir
-        .chat_request(vec![b'x'; 60_000_000])
-        .token(b"CANARY-7f3a-wrong")
-        .bytes();
+    let refused = weir.chat_request(vec![b'x'; 60_000_000]).token(b"CANARY-7f3a-wrong").bytes();
     for round in 0..5 {
         let mut connection = weir.connect();
-        connection
-            .send(&refused)
-            .unwrap_or_else(|error| panic!("round {round}: gave up writing: {error}"));
+        connection.send(&refused).unwrap_or_else(|error| panic!("round {round}: gave up writing: {error}"));
         connection.read().assert_error(401, None);
     }
 }
@@ -139,10 +116,7 @@ fn row_034_a_client_that_writes_first_can_read_its_401() {
 fn row_035_a_trickle_after_a_refusal_is_cut_off() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let endless = weir
-        .chat_request("")
-        .token(b"CANARY-7f3a-wrong")
-        .header("Content-Length", "1000000000000");
+    let endless = weir.chat_request("").token(b"CANARY-7f3a-wrong").header("Content-Length", "1000000000000");
     let mut connection = weir.connect();
     connection.send(&endless.head_bytes()).unwrap();
     let answer = connection.read();
@@ -150,10 +124,7 @@ fn row_035_a_trickle_after_a_refusal_is_cut_off() {
     assert!(answer.closes());
     let start = Instant::now();
     while connection.send(b"x").is_ok() {
-        assert!(
-            start.elapsed() < Duration::from_secs(12),
-            "it still listens to the trickle"
-        );
+        assert!(start.elapsed() < Duration::from_secs(12), "it still listens to the trickle");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -162,16 +133,11 @@ fn row_035_a_trickle_after_a_refusal_is_cut_off() {
 fn row_035_a_flood_after_a_refusal_is_cut_off() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::before(&upstream).limit("body = \"50 MiB\"").start();
-    let endless = weir
-        .chat_request("")
-        .token(b"CANARY-7f3a-wrong")
-        .header("Content-Length", "1000000000000");
+    let endless = weir.chat_request("").token(b"CANARY-7f3a-wrong").header("Content-Length", "1000000000000");
     let mut connection = weir.connect();
     connection.send(&endless.head_bytes()).unwrap();
     let piece = vec![b'x'; 1024 * 1024];
-    let written = (0..400)
-        .take_while(|_| connection.send(&piece).is_ok())
-        .count();
+    let written = (0..400).take_while(|_| connection.send(&piece).is_ok()).count();
     assert!(written < 150, "it read {written} MiB after the refusal");
 }
 

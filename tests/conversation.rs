@@ -21,14 +21,7 @@ fn assert_all_refused(bodies: &[Value]) {
 #[test]
 fn row_060_messages_must_be_a_list_with_something_in_it() {
     let mut bodies = vec![json!({"stream": false}), json!({"message": []})];
-    for messages in [
-        json!(null),
-        json!({}),
-        json!("x"),
-        json!([]),
-        json!(3),
-        json!(false),
-    ] {
+    for messages in [json!(null), json!({}), json!("x"), json!([]), json!(3), json!(false)] {
         bodies.push(json!({"messages": messages, "stream": false}));
     }
     assert_all_refused(&bodies);
@@ -38,39 +31,17 @@ fn row_060_messages_must_be_a_list_with_something_in_it() {
 fn row_061_a_message_needs_a_role_and_a_content_of_the_right_shape() {
     let mut bodies = Vec::new();
     let last = user("hi");
-    for element in [
-        json!(null),
-        json!("hi"),
-        json!(1),
-        json!([]),
-        json!({}),
-        json!({"content": "hi"}),
-    ] {
+    for element in [json!(null), json!("hi"), json!(1), json!([]), json!({}), json!({"content": "hi"})] {
         bodies.push(turn(vec![element.clone()]));
         bodies.push(turn(vec![element, last.clone()]));
     }
-    for role in [
-        json!(null),
-        json!(1),
-        json!([]),
-        json!({}),
-        json!(true),
-        json!(""),
-    ] {
+    for role in [json!(null), json!(1), json!([]), json!({}), json!(true), json!("")] {
         bodies.push(turn(vec![json!({"role": role, "content": "hi"})]));
     }
     bodies.push(turn(vec![json!({"role": "user"})]));
-    for content in [
-        json!(null),
-        json!(1),
-        json!(true),
-        json!({"type": "text", "text": "hi"}),
-    ] {
+    for content in [json!(null), json!(1), json!(true), json!({"type": "text", "text": "hi"})] {
         bodies.push(turn(vec![json!({"role": "user", "content": content})]));
-        bodies.push(turn(vec![
-            json!({"role": "assistant", "content": content}),
-            last.clone(),
-        ]));
+        bodies.push(turn(vec![json!({"role": "assistant", "content": content}), last.clone()]));
     }
     assert_all_refused(&bodies);
 }
@@ -78,32 +49,16 @@ fn row_061_a_message_needs_a_role_and_a_content_of_the_right_shape() {
 #[test]
 fn row_062_only_user_and_assistant_are_roles() {
     let mut bodies = Vec::new();
-    for role in [
-        "system",
-        "developer",
-        "tool",
-        "function",
-        "User",
-        " user",
-        "user ",
-        "ASSISTANT",
-        "agent",
-    ] {
+    for role in ["system", "developer", "tool", "function", "User", " user", "user ", "ASSISTANT", "agent"] {
         bodies.push(turn(vec![json!({"role": role, "content": "hi"})]));
-        bodies.push(turn(vec![
-            json!({"role": role, "content": "hi"}),
-            user("hi"),
-        ]));
+        bodies.push(turn(vec![json!({"role": role, "content": "hi"}), user("hi")]));
     }
     assert_all_refused(&bodies);
 }
 
 #[test]
 fn row_063_the_last_message_is_the_users() {
-    assert_all_refused(&[
-        turn(vec![assistant("hi")]),
-        turn(vec![user("hi"), assistant("ho")]),
-    ]);
+    assert_all_refused(&[turn(vec![assistant("hi")]), turn(vec![user("hi"), assistant("ho")])]);
 }
 
 #[test]
@@ -111,24 +66,11 @@ fn row_064_every_order_of_roles_is_answered() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     let long: Vec<Value> = (0..41)
-        .map(|index| {
-            if index % 2 == 0 {
-                user(secret(&format!("u{index}")))
-            } else {
-                assistant(format!("a{index}"))
-            }
-        })
+        .map(|index| if index % 2 == 0 { user(secret(&format!("u{index}"))) } else { assistant(format!("a{index}")) })
         .collect();
     let conversations = [
         vec![user("a"), user("b")],
-        vec![
-            user("a"),
-            user("b"),
-            user("c"),
-            assistant("d"),
-            assistant("e"),
-            user("f"),
-        ],
+        vec![user("a"), user("b"), user("c"), assistant("d"), assistant("e"), user("f")],
         vec![assistant("a"), user("b")],
         vec![assistant("a"), assistant("b"), user("c"), user("d")],
         long,
@@ -144,15 +86,8 @@ fn strict_template(words: &'static str) -> Script {
     Script::from_fn(move |request| {
         let messages = request.messages();
         let expected = ["user", "assistant"].iter().cycle();
-        let alternates = messages
-            .iter()
-            .zip(expected)
-            .all(|(message, role)| message["role"] == *role);
-        let answer = if alternates {
-            Script::text(REPLY)
-        } else {
-            Script::refusal(400, words)
-        };
+        let alternates = messages.iter().zip(expected).all(|(message, role)| message["role"] == *role);
+        let answer = if alternates { Script::text(REPLY) } else { Script::refusal(400, words) };
         answer.for_request(request)
     })
 }
@@ -160,9 +95,7 @@ fn strict_template(words: &'static str) -> Script {
 #[test]
 fn row_064_a_template_that_wants_alternating_roles_gets_runs_merged_in_order() {
     let upstream = ScriptedUpstream::start();
-    upstream.always(strict_template(
-        "Conversation roles must alternate user/assistant/user/assistant/...",
-    ));
+    upstream.always(strict_template("Conversation roles must alternate user/assistant/user/assistant/..."));
     let weir = Weir::in_front_of(&upstream);
     let conversation = vec![
         user(secret("first")),
@@ -174,20 +107,13 @@ fn row_064_a_template_that_wants_alternating_roles_gets_runs_merged_in_order() {
     ];
     weir.chat(&turn(conversation.clone())).assert_reply(REPLY);
     let sent = upstream.last_chat().messages();
-    let expected = [
-        &["first", "second"][..],
-        &["third", "fourth"],
-        &["fifth", "sixth"],
-    ];
+    let expected = [&["first", "second"][..], &["third", "fourth"], &["fifth", "sixth"]];
     assert_eq!(sent.len(), expected.len());
     for (message, words) in sent.iter().zip(expected) {
         let content = message["content"].as_str().unwrap();
         let mut rest = content;
         for word in words {
-            rest = rest
-                .split_once(&secret(word))
-                .unwrap_or_else(|| panic!("{word} was lost"))
-                .1;
+            rest = rest.split_once(&secret(word)).unwrap_or_else(|| panic!("{word} was lost")).1;
         }
     }
     // What the template wants is known now: the next turn is right at once.
@@ -199,17 +125,11 @@ fn row_064_a_template_that_wants_alternating_roles_gets_runs_merged_in_order() {
 #[test]
 fn row_064_a_template_that_names_the_first_message_gets_a_note_before_the_window() {
     let upstream = ScriptedUpstream::start();
-    upstream.always(strict_template(
-        "Jinja Exception: Conversation must start with a user message",
-    ));
+    upstream.always(strict_template("Jinja Exception: Conversation must start with a user message"));
     let weir = Weir::in_front_of(&upstream);
-    weir.chat(&turn(vec![assistant("a"), user("b")]))
-        .assert_reply(REPLY);
+    weir.chat(&turn(vec![assistant("a"), user("b")])).assert_reply(REPLY);
     let note = user("[The beginning of this conversation is not included.]");
-    assert_eq!(
-        upstream.last_chat().messages(),
-        [note, assistant("a"), user("b")]
-    );
+    assert_eq!(upstream.last_chat().messages(), [note, assistant("a"), user("b")]);
 }
 
 #[test]
@@ -219,25 +139,17 @@ fn row_064_a_template_that_wants_the_user_first_gets_a_note_before_the_window() 
         "After the optional system message, conversation roles must alternate user/assistant/user/assistant/...",
     ));
     let weir = Weir::in_front_of(&upstream);
-    weir.chat(&turn(vec![assistant(secret("a")), user(secret("b"))]))
-        .assert_reply(REPLY);
+    weir.chat(&turn(vec![assistant(secret("a")), user(secret("b"))])).assert_reply(REPLY);
     let note = user("[The beginning of this conversation is not included.]");
-    assert_eq!(
-        upstream.last_chat().messages(),
-        [note, assistant(secret("a")), user(secret("b"))]
-    );
+    assert_eq!(upstream.last_chat().messages(), [note, assistant(secret("a")), user(secret("b"))]);
 }
 
 #[test]
 fn row_064_a_template_that_cannot_be_satisfied_is_a_failure() {
     let upstream = ScriptedUpstream::start();
-    upstream.always(Script::refusal(
-        400,
-        "Conversation roles must alternate user/assistant/user/assistant/...",
-    ));
+    upstream.always(Script::refusal(400, "Conversation roles must alternate user/assistant/user/assistant/..."));
     let weir = Weir::in_front_of(&upstream);
-    weir.chat(&turn(vec![user("a"), user("b")]))
-        .assert_error(502, "upstream_failure");
+    weir.chat(&turn(vec![user("a"), user("b")])).assert_error(502, "upstream_failure");
     assert!(upstream.chat_count() <= 4, "each repair is tried once");
 }
 
@@ -264,20 +176,8 @@ fn row_065_roles_and_order_arrive_as_they_were_sent() {
 fn row_066_nothing_is_remembered_and_nothing_is_deduplicated() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let whole = vec![
-        user("a"),
-        assistant("b"),
-        user("c"),
-        assistant("d"),
-        user("e"),
-    ];
-    let windows = [
-        &whole[..],
-        &whole[..],
-        &whole[2..],
-        &whole[..3],
-        &whole[4..],
-    ];
+    let whole = vec![user("a"), assistant("b"), user("c"), assistant("d"), user("e")];
+    let windows = [&whole[..], &whole[..], &whole[2..], &whole[..3], &whole[4..]];
     for window in windows {
         weir.chat(&turn(window.to_vec())).assert_reply(REPLY);
         assert_eq!(upstream.last_chat().messages(), window);
@@ -302,28 +202,14 @@ fn row_067_no_session_is_kept_with_the_model_server() {
     let with_cookie = answer.replacen("\r\n", "\r\nSet-Cookie: session=1\r\n", 1);
     upstream.always(Script::steps(vec![Step::Send(with_cookie.into_bytes())]));
     let weir = Weir::in_front_of(&upstream);
-    let chat = weir
-        .chat_request(say("hi").to_string())
-        .header("Cookie", "phone=1")
-        .header("X-Session-Id", "7");
+    let chat = weir.chat_request(say("hi").to_string()).header("Cookie", "phone=1").header("X-Session-Id", "7");
     for _ in 0..2 {
         chat.send().assert_reply("x");
         let sent = upstream.last_chat();
-        for header in [
-            "cookie",
-            "x-session-id",
-            "x-forwarded-for",
-            "accept-language",
-        ] {
+        for header in ["cookie", "x-session-id", "x-forwarded-for", "accept-language"] {
             assert_eq!(sent.header(header), None, "{header} was sent on");
         }
-        for key in [
-            "cache_prompt",
-            "id_slot",
-            "session_id",
-            "slot_id",
-            "context",
-        ] {
+        for key in ["cache_prompt", "id_slot", "session_id", "slot_id", "context"] {
             assert_eq!(sent.json().get(key), None);
         }
     }
@@ -335,9 +221,7 @@ fn row_067_no_session_is_kept_with_the_model_server() {
 fn row_068_a_thousand_messages_are_accepted() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let conversation: Vec<Value> = (0..1000)
-        .map(|index| user(format!("message {index}")))
-        .collect();
+    let conversation: Vec<Value> = (0..1000).map(|index| user(format!("message {index}"))).collect();
     weir.chat(&turn(conversation.clone())).assert_reply(REPLY);
     assert_eq!(upstream.last_chat().messages(), conversation);
 }
@@ -349,8 +233,5 @@ fn row_069_no_system_prompt_is_added() {
     weir.ok("hi").assert_reply(REPLY);
     assert_eq!(upstream.last_chat().messages(), [user(secret("hi"))]);
     assert_eq!(upstream.last_chat().json()["stream"], true);
-    assert_eq!(
-        upstream.last_chat().json()["stream_options"]["include_usage"],
-        true
-    );
+    assert_eq!(upstream.last_chat().json()["stream_options"]["include_usage"], true);
 }

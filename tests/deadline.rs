@@ -15,20 +15,12 @@ fn two_seconds(upstream: &ScriptedUpstream) -> Builder {
 /// The deadline was kept, give or take a second.
 fn assert_at_deadline(start: Instant) {
     let passed = start.elapsed();
-    assert!(
-        passed > Duration::from_millis(1_000) && passed < Duration::from_millis(3_000),
-        "{passed:?}"
-    );
+    assert!(passed > Duration::from_millis(1_000) && passed < Duration::from_millis(3_000), "{passed:?}");
 }
 
 #[test]
 fn row_139_every_way_to_hang_is_504_at_the_deadline_without_a_word_of_the_partial_text() {
-    let hangs = [
-        Script::hang_before_head(),
-        Script::hang_after_head(),
-        Script::hang_mid_body(),
-        Script::dribble(),
-    ];
+    let hangs = [Script::hang_before_head(), Script::hang_after_head(), Script::hang_mid_body(), Script::dribble()];
     let running: Vec<_> = hangs
         .into_iter()
         .map(|script| {
@@ -70,18 +62,12 @@ fn row_140_the_clock_starts_at_the_last_byte_of_the_body() {
 fn row_141_a_turn_that_never_starts_is_overloaded_and_never_504() {
     let upstream = ScriptedUpstream::start();
     upstream.always(Script::hang_before_head());
-    let weir = two_seconds(&upstream)
-        .upstream_setting("concurrency = 1")
-        .start();
+    let weir = two_seconds(&upstream).upstream_setting("concurrency = 1").start();
     let mut first = weir.chat_request(say("first").to_string()).open();
     upstream.wait_for_chats(1);
     let start = Instant::now();
     weir.chat(&say("second")).assert_overloaded();
-    assert!(
-        start.elapsed() < Duration::from_millis(2_500),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_millis(2_500), "{:?}", start.elapsed());
     first.read().assert_error(504, "upstream_timeout");
 }
 
@@ -89,9 +75,7 @@ fn row_141_a_turn_that_never_starts_is_overloaded_and_never_504() {
 fn row_142_at_the_deadline_the_model_server_is_hung_up_on_and_the_place_is_free() {
     let upstream = ScriptedUpstream::start();
     upstream.next(Script::hang_mid_body());
-    let weir = two_seconds(&upstream)
-        .upstream_setting("concurrency = 1")
-        .start();
+    let weir = two_seconds(&upstream).upstream_setting("concurrency = 1").start();
     weir.ok("hi").assert_error(504, "upstream_timeout");
     let answered = Instant::now();
     let closed = upstream.wait_closed(0);
@@ -103,19 +87,13 @@ fn row_142_at_the_deadline_the_model_server_is_hung_up_on_and_the_place_is_free(
 fn row_143_a_turn_whose_time_passed_in_the_queue_is_never_sent() {
     let upstream = ScriptedUpstream::start();
     upstream.next(Script::hang_before_head());
-    let weir = two_seconds(&upstream)
-        .upstream_setting("concurrency = 1")
-        .start();
+    let weir = two_seconds(&upstream).upstream_setting("concurrency = 1").start();
     let mut first = weir.chat_request(say("first").to_string()).open();
     upstream.wait_for_chats(1);
     weir.chat(&say("second")).assert_overloaded();
     first.read().assert_error(504, "upstream_timeout");
     weir.chat(&say("third")).assert_reply(REPLY);
-    let sent: Vec<_> = upstream
-        .chats()
-        .iter()
-        .map(|chat| chat.messages()[0]["content"].clone())
-        .collect();
+    let sent: Vec<_> = upstream.chats().iter().map(|chat| chat.messages()[0]["content"].clone()).collect();
     assert_eq!(sent, ["first", "third"]);
 }
 
@@ -129,10 +107,7 @@ fn row_144_a_reply_before_the_deadline_is_200_and_one_after_it_is_504_only() {
     let mut connection = weir.chat_request(say("hi").to_string()).open();
     connection.read().assert_error(504, "upstream_timeout");
     upstream.wait_closed(1);
-    assert!(
-        !connection.answers_within(Duration::from_millis(300)),
-        "a second answer"
-    );
+    assert!(!connection.answers_within(Duration::from_millis(300)), "a second answer");
 }
 
 /// With one place taken and one place to wait: which of two more turns waits, the other having got its 429.
@@ -150,18 +125,12 @@ fn one_waits(weir: &Weir) -> Connection {
                 return if index == 0 { second } else { first };
             }
         }
-        assert!(
-            Instant::now() < until,
-            "neither of two turns for one place to wait was turned away"
-        );
+        assert!(Instant::now() < until, "neither of two turns for one place to wait was turned away");
     }
 }
 
 fn one_place_and_one_to_wait(upstream: &ScriptedUpstream) -> Weir {
-    Weir::before(upstream)
-        .upstream_setting("concurrency = 1")
-        .limit("queue = 1")
-        .start()
+    Weir::before(upstream).upstream_setting("concurrency = 1").limit("queue = 1").start()
 }
 
 #[test]
@@ -176,11 +145,7 @@ fn row_145_a_full_queue_is_429_at_once() {
     let start = Instant::now();
     let answer = weir.ok("one too many");
     answer.assert_error(429, "overloaded");
-    assert!(
-        start.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     let seconds: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=300).contains(&seconds));
     assert_eq!(upstream.chat_count(), 1);
@@ -207,34 +172,21 @@ fn row_146_a_phone_that_hangs_up_while_waiting_gives_its_place_back() {
             break later;
         }
         later.read().assert_error(429, "overloaded");
-        assert!(
-            Instant::now() < until,
-            "the place to wait was never given back"
-        );
+        assert!(Instant::now() < until, "the place to wait was never given back");
     };
     gate.open();
     first.read().assert_reply(REPLY);
     later.read().assert_reply(REPLY);
-    let sent: Vec<_> = upstream
-        .chats()
-        .iter()
-        .map(|chat| chat.messages()[0]["content"].clone())
-        .collect();
+    let sent: Vec<_> = upstream.chats().iter().map(|chat| chat.messages()[0]["content"].clone()).collect();
     assert_eq!(sent, ["first", "later"]);
 }
 
 #[test]
 fn row_146_a_phone_that_hangs_up_ends_the_running_turn() {
-    for script in [
-        Script::hang_before_head(),
-        Script::hang_after_head(),
-        Script::dribble(),
-    ] {
+    for script in [Script::hang_before_head(), Script::hang_after_head(), Script::dribble()] {
         let upstream = ScriptedUpstream::start();
         upstream.next(script);
-        let weir = Weir::before(&upstream)
-            .upstream_setting("concurrency = 1")
-            .start();
+        let weir = Weir::before(&upstream).upstream_setting("concurrency = 1").start();
         let connection = weir.chat_request(say("hi").to_string()).open();
         upstream.wait_for_chats(1);
         let left = Instant::now();
@@ -263,9 +215,7 @@ fn row_147_a_half_close_is_a_hang_up() {
 fn row_148_parallel_conversations_never_mix() {
     let upstream = ScriptedUpstream::start();
     upstream.always(Script::echo());
-    let weir = Weir::before(&upstream)
-        .upstream_setting("concurrency = 8")
-        .start();
+    let weir = Weir::before(&upstream).upstream_setting("concurrency = 8").start();
     std::thread::scope(|scope| {
         for conversation in 0..4 {
             let weir = &weir;
@@ -319,10 +269,7 @@ fn row_149_a_kept_connection_that_dies_without_a_byte_is_replaced() {
     weir.ok("one").assert_reply(REPLY);
     weir.ok("two").assert_reply(REPLY);
     let chats = upstream.chats();
-    assert_eq!(
-        chats[0].connection, chats[1].connection,
-        "the connection was not kept"
-    );
+    assert_eq!(chats[0].connection, chats[1].connection, "the connection was not kept");
     assert_eq!(chats.len(), 3);
     assert_ne!(chats[1].connection, chats[2].connection);
 }
@@ -337,10 +284,7 @@ fn row_149_a_model_server_that_is_back_within_seconds_gets_the_turn() {
     drop(upstream);
     let mut waiting = weir.chat_request(say(secret("two")).to_string()).open();
     let at_once = waiting.answers_within(Duration::from_millis(300));
-    assert!(
-        !at_once,
-        "a refused connection is not a started turn and is tried again"
-    );
+    assert!(!at_once, "a refused connection is not a started turn and is tried again");
     let again = ReservedPort::bind(address).unwrap().start();
     waiting.read().assert_reply(REPLY);
     assert_eq!(again.chat_count(), 1);
@@ -360,9 +304,7 @@ fn row_150_at_a_stop_the_running_turn_is_finished_and_nothing_new_is_taken() {
     let upstream = ScriptedUpstream::start();
     let gate = Gate::new();
     upstream.always(Script::text(REPLY).after(&gate));
-    let mut weir = Weir::before(&upstream)
-        .timeout("shutdown = \"10s\"")
-        .start();
+    let mut weir = Weir::before(&upstream).timeout("shutdown = \"10s\"").start();
     let mut running = weir.chat_request(say("hi").to_string()).open();
     upstream.wait_for_chats(1);
     weir.terminate();
@@ -392,11 +334,7 @@ fn row_150_a_turn_that_does_not_end_in_the_grace_is_503() {
     weir.terminate();
     running.read().assert_error(503, "overloaded");
     assert_eq!(weir.wait_end().code(), Some(0));
-    assert!(
-        start.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     upstream.wait_closed(0);
 }
 
@@ -406,16 +344,11 @@ fn row_150_an_idle_weir_stops_at_once() {
     let mut weir = Weir::in_front_of(&upstream);
     let idle = weir.connect();
     let mut kept = weir.connect();
-    kept.send(&weir.request("GET", "/v1/models").bytes())
-        .unwrap();
+    kept.send(&weir.request("GET", "/v1/models").bytes()).unwrap();
     assert_eq!(kept.read().status, 200);
     let start = Instant::now();
     weir.terminate();
     assert_eq!(weir.wait_end().code(), Some(0));
-    assert!(
-        start.elapsed() < Duration::from_secs(5),
-        "idle connections held it up: {:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(5), "idle connections held it up: {:?}", start.elapsed());
     drop(idle);
 }

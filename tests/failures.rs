@@ -19,12 +19,8 @@ fn answer_to(script: Script) -> Response {
 
 /// In front of an address where no turn can succeed.
 fn turn_at(url: &str) -> Response {
-    let weir = Builder::new()
-        .upstream("local", url)
-        .models("default = \"m\"")
-        .timeout("connect = \"2s\"")
-        .turn("8s")
-        .start();
+    let weir =
+        Builder::new().upstream("local", url).models("default = \"m\"").timeout("connect = \"2s\"").turn("8s").start();
     weir.ok("hi")
 }
 
@@ -71,9 +67,7 @@ fn row_132_a_redirect_is_502_and_not_followed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     for status in [301, 302, 303, 307, 308] {
-        let redirect = format!(
-            "HTTP/1.1 {status} Moved\r\nLocation: http://{address}/v1\r\nContent-Length: 0\r\n\r\n"
-        );
+        let redirect = format!("HTTP/1.1 {status} Moved\r\nLocation: http://{address}/v1\r\nContent-Length: 0\r\n\r\n");
         answer_to(Script::raw(redirect.as_bytes())).assert_error(502, "upstream_failure");
     }
     listener.set_nonblocking(true).unwrap();
@@ -82,10 +76,7 @@ fn row_132_a_redirect_is_502_and_not_followed() {
 
 #[test]
 fn row_132_an_answer_after_interim_ones_still_counts() {
-    let events = text_events("fine", "stop")
-        .iter()
-        .map(|event| format!("data: {event}\n\n"))
-        .collect::<String>();
+    let events = text_events("fine", "stop").iter().map(|event| format!("data: {event}\n\n")).collect::<String>();
     let mut answer = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_vec();
     answer.extend(http_answer(200, "text/event-stream", events.as_bytes()));
     answer_to(Script::raw(&answer)).assert_reply("fine");
@@ -94,11 +85,9 @@ fn row_132_an_answer_after_interim_ones_still_counts() {
 #[test]
 fn row_133_a_server_error_is_502() {
     for status in [500, 501, 505, 507, 599] {
-        answer_to(Script::refusal(status, "Internal server error"))
-            .assert_error(502, "upstream_failure");
+        answer_to(Script::refusal(status, "Internal server error")).assert_error(502, "upstream_failure");
     }
-    answer_to(Script::body(502, "text/html", b"<html>CANARY-7f3a</html>"))
-        .assert_error(502, "upstream_failure");
+    answer_to(Script::body(502, "text/html", b"<html>CANARY-7f3a</html>")).assert_error(502, "upstream_failure");
     for status in [400, 402, 409, 418, 422] {
         answer_to(Script::refusal(status, "something else")).assert_error(502, "upstream_failure");
     }
@@ -120,10 +109,8 @@ fn row_134_a_missing_model_is_the_phones_matter_only_if_the_phone_named_it() {
     upstream.always(Script::refusal(404, missing));
     let weir = Weir::before(&upstream).models("default = \"m\"").start();
     weir.ok("hi").assert_error(502, "upstream_failure");
-    weir.chat(&say_to("m", "hi"))
-        .assert_error(400, "model_not_found");
-    weir.chat(&say_to("other", "hi"))
-        .assert_error(400, "model_not_found");
+    weir.chat(&say_to("m", "hi")).assert_error(400, "model_not_found");
+    weir.chat(&say_to("other", "hi")).assert_error(400, "model_not_found");
 }
 
 #[test]
@@ -131,8 +118,7 @@ fn row_134_a_wrong_path_at_the_model_server_is_502_and_empties_no_list() {
     let upstream = ScriptedUpstream::start();
     upstream.always(Script::refusal(404, "File Not Found"));
     let weir = Weir::in_front_of(&upstream);
-    weir.chat(&say_to("m", "hi"))
-        .assert_error(502, "upstream_failure");
+    weir.chat(&say_to("m", "hi")).assert_error(502, "upstream_failure");
     assert_eq!(weir.ids(), ["m"]);
 }
 
@@ -140,10 +126,7 @@ fn row_134_a_wrong_path_at_the_model_server_is_502_and_empties_no_list() {
 fn row_134_a_busy_model_server_is_503_overloaded() {
     for status in [429, 503] {
         let upstream = ScriptedUpstream::start();
-        upstream.always(Script::refusal(
-            status,
-            "server busy, please try again. maximum pending requests exceeded",
-        ));
+        upstream.always(Script::refusal(status, "server busy, please try again. maximum pending requests exceeded"));
         let answer = Weir::before(&upstream).turn("3s").start().ok("hi");
         answer.assert_error(503, "overloaded");
     }
@@ -156,11 +139,7 @@ fn row_134_a_loading_model_is_waited_for_and_then_503() {
     let weir = Weir::before(&upstream).turn("2s").start();
     let start = Instant::now();
     weir.ok("hi").assert_error(503, "overloaded");
-    assert!(
-        start.elapsed() < Duration::from_millis(2_900),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_millis(2_900), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -185,11 +164,7 @@ fn row_135_a_conversation_that_is_too_long_is_400_context_too_long() {
         Script::refusal(400, vllm),
         Script::json(500, &full),
         Script::events(&[&llama.to_string(), "[DONE]"]),
-        Script::body(
-            422,
-            "text/plain",
-            b"Prompt sequence length is greater than 8192",
-        ),
+        Script::body(422, "text/plain", b"Prompt sequence length is greater than 8192"),
     ];
     for script in scripts {
         answer_to(script).assert_error(400, "context_too_long");
@@ -199,26 +174,16 @@ fn row_135_a_conversation_that_is_too_long_is_400_context_too_long() {
 #[test]
 fn row_136_a_body_too_large_for_the_model_server_is_about_the_picture_or_the_text() {
     let upstream = ScriptedUpstream::start();
-    upstream.always(Script::body(
-        413,
-        "text/html",
-        b"<html>413 Request Entity Too Large CANARY-7f3a</html>",
-    ));
+    upstream.always(Script::body(413, "text/html", b"<html>413 Request Entity Too Large CANARY-7f3a</html>"));
     let weir = Weir::before(&upstream).sees_pictures().start();
     weir.ok("hi").assert_error(400, "context_too_long");
-    weir.chat(&say(vec![text("a"), image(&png_uri(1))]))
-        .assert_error(413, "image_too_large");
+    weir.chat(&say(vec![text("a"), image(&png_uri(1))])).assert_error(413, "image_too_large");
 }
 
 #[test]
 fn row_137_a_timeout_of_the_model_server_is_504() {
     for status in [408, 504, 524] {
-        answer_to(Script::body(
-            status,
-            "text/html",
-            b"<html>CANARY-7f3a</html>",
-        ))
-        .assert_error(504, "upstream_timeout");
+        answer_to(Script::body(status, "text/html", b"<html>CANARY-7f3a</html>")).assert_error(504, "upstream_timeout");
     }
 }
 
@@ -261,29 +226,16 @@ fn row_138b_codes_are_the_contracts_and_types_follow_the_status() {
     weir.stranger("GET", "/").send().assert_error(401, None);
     weir.get("/").assert_error(404, None);
     weir.get("/v1/chat/completions").assert_error(405, None);
-    weir.chat(&say_to("x", "hi"))
-        .assert_error(400, "model_not_found");
+    weir.chat(&say_to("x", "hi")).assert_error(400, "model_not_found");
     let refusals: [(Value, u16, &str); 4] = [
-        (
-            json!({"error": {"code": 400, "message": "x"}}),
-            502,
-            "upstream_failure",
-        ),
+        (json!({"error": {"code": 400, "message": "x"}}), 502, "upstream_failure"),
         (
             json!({"error": {"code": "context_length_exceeded", "message": "maximum context length"}}),
             400,
             "context_too_long",
         ),
-        (
-            json!({"error": {"code": 503, "message": "server busy, please try again"}}),
-            503,
-            "overloaded",
-        ),
-        (
-            json!({"error": {"code": 504, "message": "x"}}),
-            504,
-            "upstream_timeout",
-        ),
+        (json!({"error": {"code": 503, "message": "server busy, please try again"}}), 503, "overloaded"),
+        (json!({"error": {"code": 504, "message": "x"}}), 504, "upstream_timeout"),
     ];
     for (body, status, code) in refusals {
         let said = match status {

@@ -7,9 +7,7 @@ use common::*;
 use std::time::Duration;
 
 fn ask(upstream: &ScriptedUpstream, body: &serde_json::Value) -> Connection {
-    Request::new(upstream.address(), "POST", "/v1/chat/completions")
-        .body(body.to_string())
-        .open()
+    Request::new(upstream.address(), "POST", "/v1/chat/completions").body(body.to_string()).open()
 }
 
 #[test]
@@ -18,8 +16,7 @@ fn the_scripted_upstream_records_and_answers_on_one_connection() {
     upstream.next(Script::refusal(400, "first"));
     let mut connection = ask(&upstream, &say("one"));
     assert_eq!(connection.read().status, 400);
-    let again = Request::new(upstream.address(), "POST", "/v1/chat/completions")
-        .body(say("two").to_string());
+    let again = Request::new(upstream.address(), "POST", "/v1/chat/completions").body(say("two").to_string());
     connection.send(&again.bytes()).unwrap();
     let answer = connection.read();
     assert_eq!(answer.header("content-type"), Some("text/event-stream"));
@@ -72,10 +69,7 @@ fn a_stopped_upstream_refuses_and_a_reserved_port_can_start_later() {
     let address = port.address();
     assert!(std::net::TcpStream::connect(address).is_err());
     let upstream = port.start();
-    assert_eq!(
-        Request::new(address, "GET", "/v1/models").send().status,
-        200
-    );
+    assert_eq!(Request::new(address, "GET", "/v1/models").send().status, 200);
     assert_eq!(upstream.requests().len(), 1);
 }
 
@@ -103,16 +97,7 @@ fn the_canary_is_found_in_every_alignment_of_base64() {
         let encoded = base64(&[&vec![7u8; skipped][..], CANARY.as_bytes(), b"behind"].concat());
         assert!(forms.iter().any(|form| encoded.contains(form)), "{skipped}");
     }
-    for picture in [
-        png(9, 0),
-        jpeg(1),
-        gif(),
-        webp(),
-        bmp(),
-        heic(),
-        avif(),
-        svg(),
-    ] {
+    for picture in [png(9, 0), jpeg(1), gif(), webp(), bmp(), heic(), avif(), svg()] {
         let encoded = base64(&picture);
         assert!(forms.iter().any(|form| encoded.contains(form)));
     }

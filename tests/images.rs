@@ -20,17 +20,8 @@ fn row_083_a_picture_arrives_byte_for_byte_in_its_place() {
     let contents = [
         vec![text(&secret("look")), image(&first)],
         vec![image(&first), text("before")],
-        vec![
-            text("a"),
-            image(&first),
-            text("b"),
-            image(&second),
-            text("c"),
-        ],
-        vec![
-            image(&data_uri("image/png", &png(9, 3_000_000))),
-            text("a large one"),
-        ],
+        vec![text("a"), image(&first), text("b"), image(&second), text("c")],
+        vec![image(&data_uri("image/png", &png(9, 3_000_000))), text("a large one")],
     ];
     for content in contents {
         let sent = arrives(&weir, &upstream, vec![user(content.clone())]);
@@ -41,15 +32,9 @@ fn row_083_a_picture_arrives_byte_for_byte_in_its_place() {
 #[test]
 fn row_084_a_current_picture_for_a_model_without_sight_is_declined() {
     let upstream = ScriptedUpstream::start();
-    let weir = Weir::before(&upstream)
-        .override_model("m", "images = false")
-        .start();
-    for content in [
-        vec![text("look"), image(&png_uri(1))],
-        vec![image(&jpeg_uri(2))],
-    ] {
-        weir.chat(&say(content))
-            .assert_error(400, "image_unsupported");
+    let weir = Weir::before(&upstream).override_model("m", "images = false").start();
+    for content in [vec![text("look"), image(&png_uri(1))], vec![image(&jpeg_uri(2))]] {
+        weir.chat(&say(content)).assert_error(400, "image_unsupported");
     }
     upstream.assert_no_chat();
     weir.ok("text still works").assert_reply(REPLY);
@@ -75,10 +60,7 @@ fn row_085_a_turn_of_nothing_but_a_picture_is_valid() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::before(&upstream).sees_pictures().start();
     for content in [vec![text(""), image(&png_uri(1))], vec![image(&png_uri(1))]] {
-        assert_eq!(
-            arrives(&weir, &upstream, vec![user(content.clone())]),
-            [user(content)]
-        );
+        assert_eq!(arrives(&weir, &upstream, vec![user(content.clone())]), [user(content)]);
     }
 }
 
@@ -89,11 +71,7 @@ fn row_085_an_engine_that_refuses_the_empty_prompt_gets_the_sentence_for_it() {
     let weir = Weir::before(&upstream).sees_pictures().start();
     let picture = png_uri(1);
     upstream.next(Script::refusal(400, "Prompt cannot be empty"));
-    let sent = arrives(
-        &weir,
-        &upstream,
-        vec![user(vec![text(""), image(&picture)])],
-    );
+    let sent = arrives(&weir, &upstream, vec![user(vec![text(""), image(&picture)])]);
     assert_eq!(sent, [user(vec![text(sentence), image(&picture)])]);
     assert_eq!(upstream.chat_count(), 2);
 }
@@ -105,10 +83,7 @@ fn row_086_every_picture_of_a_turn_arrives_in_order() {
     let mut content = vec![text("all of them")];
     content.extend((0..6).map(|shade| image(&png_uri(shade))));
     content.extend([image(&png_uri(2)), image(&png_uri(2))]);
-    assert_eq!(
-        arrives(&weir, &upstream, vec![user(content.clone())]),
-        [user(content)]
-    );
+    assert_eq!(arrives(&weir, &upstream, vec![user(content.clone())]), [user(content)]);
 }
 
 #[test]
@@ -116,19 +91,11 @@ fn row_087_an_earlier_picture_is_forwarded_to_a_model_that_sees() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::before(&upstream).sees_pictures().start();
     let conversation = vec![
-        user(vec![
-            text(&secret("A")),
-            image(&png_uri(1)),
-            text("B"),
-            image(&jpeg_uri(2)),
-        ]),
+        user(vec![text(&secret("A")), image(&png_uri(1)), text("B"), image(&jpeg_uri(2))]),
         assistant("I see."),
         user("and now?"),
     ];
-    assert_eq!(
-        arrives(&weir, &upstream, conversation.clone()),
-        conversation
-    );
+    assert_eq!(arrives(&weir, &upstream, conversation.clone()), conversation);
 }
 
 #[test]
@@ -179,9 +146,7 @@ fn row_088_no_earlier_picture_however_bad_blocks_a_later_turn() {
     ];
     for sees in [false, true] {
         let upstream = ScriptedUpstream::start();
-        let weir = Weir::before(&upstream)
-            .override_model("m", &format!("images = {sees}"))
-            .start();
+        let weir = Weir::before(&upstream).override_model("m", &format!("images = {sees}")).start();
         for part in &parts {
             let history = user(vec![text("A"), part.clone(), text("B")]);
             let answer = weir.chat(&turn(vec![history, user("go")]));
@@ -199,8 +164,7 @@ fn row_089_pictures_both_earlier_and_now_are_declined_because_of_the_one_now() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     let picture = user(vec![text("a"), image(&png_uri(1))]);
-    weir.chat(&turn(vec![picture.clone(), picture]))
-        .assert_error(400, "image_unsupported");
+    weir.chat(&turn(vec![picture.clone(), picture])).assert_error(400, "image_unsupported");
     upstream.assert_no_chat();
 }
 
@@ -215,16 +179,8 @@ fn row_090_an_engine_that_refuses_earlier_pictures_gets_the_disclosure_instead()
         let weir = Weir::before(&upstream).sees_pictures().start();
         upstream.next(Script::refusal(400, words));
         let earlier = user(vec![text(&secret("A")), image(&png_uri(1)), text("B")]);
-        let sent = arrives(
-            &weir,
-            &upstream,
-            vec![earlier, assistant("ok"), user("and now?")],
-        );
-        let expected = [
-            user(format!("{}\n{DISCLOSURE}\nB", secret("A"))),
-            assistant("ok"),
-            user("and now?"),
-        ];
+        let sent = arrives(&weir, &upstream, vec![earlier, assistant("ok"), user("and now?")]);
+        let expected = [user(format!("{}\n{DISCLOSURE}\nB", secret("A"))), assistant("ok"), user("and now?")];
         assert_eq!(sent, expected);
         assert_eq!(upstream.chat_count(), 2);
     }
@@ -234,25 +190,14 @@ fn row_090_an_engine_that_refuses_earlier_pictures_gets_the_disclosure_instead()
 fn row_090_the_current_picture_stays_when_earlier_ones_have_to_go() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::before(&upstream).sees_pictures().start();
-    upstream.next(Script::refusal(
-        400,
-        "At most 1 image(s) may be provided in one prompt.",
-    ));
+    upstream.next(Script::refusal(400, "At most 1 image(s) may be provided in one prompt."));
     let now = user(vec![text("now"), image(&png_uri(2))]);
-    let sent = arrives(
-        &weir,
-        &upstream,
-        vec![user(vec![image(&png_uri(1))]), now.clone()],
-    );
+    let sent = arrives(&weir, &upstream, vec![user(vec![image(&png_uri(1))]), now.clone()]);
     assert_eq!(sent, [user(DISCLOSURE), now.clone()]);
     // A refusal that remains is about the current picture.
-    upstream.always(Script::refusal(
-        400,
-        "At most 0 image(s) may be provided in one prompt.",
-    ));
+    upstream.always(Script::refusal(400, "At most 0 image(s) may be provided in one prompt."));
     let before = upstream.chat_count();
-    weir.chat(&turn(vec![user(vec![image(&png_uri(1))]), now]))
-        .assert_error(400, "image_unsupported");
+    weir.chat(&turn(vec![user(vec![image(&png_uri(1))]), now])).assert_error(400, "image_unsupported");
     assert!(upstream.chat_count() <= before + 2);
 }
 
@@ -262,12 +207,5 @@ fn row_091_a_picture_of_the_assistant_is_disclosed() {
     let weir = Weir::before(&upstream).sees_pictures().start();
     let said = assistant(vec![text("here"), image(&png_uri(1))]);
     let sent = arrives(&weir, &upstream, vec![user("draw"), said, user("thanks")]);
-    assert_eq!(
-        sent,
-        [
-            user("draw"),
-            assistant(format!("here\n{DISCLOSURE}")),
-            user("thanks")
-        ]
-    );
+    assert_eq!(sent, [user("draw"), assistant(format!("here\n{DISCLOSURE}")), user("thanks")]);
 }

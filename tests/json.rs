@@ -33,39 +33,19 @@ fn assert_all_mean_hi<B: AsRef<[u8]>>(bodies: &[B]) {
 
 #[test]
 fn row_049_what_is_not_an_object_is_400() {
-    assert_all_refused(&[
-        "",
-        " ",
-        "[]",
-        "\"x\"",
-        "null",
-        "42",
-        "true",
-        "hello",
-        "{",
-        "{\"messages\":",
-        "{}",
-    ]);
+    assert_all_refused(&["", " ", "[]", "\"x\"", "null", "42", "true", "hello", "{", "{\"messages\":", "{}"]);
 }
 
 #[test]
 fn row_050_bytes_behind_the_object_are_400() {
     let good = say("hi").to_string();
-    assert_all_refused(&[
-        format!("{good}garbage"),
-        format!("{good}{good}"),
-        format!("{good},"),
-        format!("{good}\0"),
-    ]);
+    assert_all_refused(&[format!("{good}garbage"), format!("{good}{good}"), format!("{good},"), format!("{good}\0")]);
 }
 
 #[test]
 fn row_050_space_around_the_object_is_fine() {
     let good = say("hi");
-    assert_all_mean_hi(&[
-        format!(" \r\n\t{good} \r\n\t\n"),
-        serde_json::to_string_pretty(&good).unwrap(),
-    ]);
+    assert_all_mean_hi(&[format!(" \r\n\t{good} \r\n\t\n"), serde_json::to_string_pretty(&good).unwrap()]);
 }
 
 #[test]
@@ -119,20 +99,10 @@ fn row_053_unknown_keys_are_ignored_everywhere_and_not_forwarded() {
     });
     weir.chat(&body).assert_reply(REPLY);
     let sent = upstream.last_chat();
-    assert_eq!(
-        sent.messages(),
-        [assistant("a"), user(vec![text("b"), image(&picture)])]
-    );
+    assert_eq!(sent.messages(), [assistant("a"), user(vec![text("b"), image(&picture)])]);
     let sent = sent.json();
     for key in sent.as_object().unwrap().keys() {
-        let own = [
-            "model",
-            "messages",
-            "stream",
-            "stream_options",
-            "max_tokens",
-            "max_completion_tokens",
-        ];
+        let own = ["model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens"];
         assert!(own.contains(&key.as_str()), "{key} was forwarded");
     }
 }
@@ -153,19 +123,13 @@ fn row_054_an_unknown_key_may_hold_anything_that_is_json() {
     ];
     let mut bodies = Vec::new();
     for value in values {
-        bodies.push(format!(
-            r#"{{"x":{value},"messages":[{{"role":"user","content":"hi"}}]}}"#
-        ));
-        bodies.push(format!(
-            r#"{{"messages":[{{"role":"user","x":{value},"content":"hi"}}],"y":{value}}}"#
-        ));
+        bodies.push(format!(r#"{{"x":{value},"messages":[{{"role":"user","content":"hi"}}]}}"#));
+        bodies.push(format!(r#"{{"messages":[{{"role":"user","x":{value},"content":"hi"}}],"y":{value}}}"#));
         bodies.push(format!(
             r#"{{"messages":[{{"role":"user","content":[{{"x":{value},"type":"text","text":"hi"}}]}}]}}"#
         ));
         // Keys of unknown meaning may be odd too.
-        bodies.push(format!(
-            r#"{{"\ud800":{value},"messages":[{{"role":"user","content":"hi"}}]}}"#
-        ));
+        bodies.push(format!(r#"{{"\ud800":{value},"messages":[{{"role":"user","content":"hi"}}]}}"#));
     }
     assert_all_mean_hi(&bodies);
 }
@@ -173,10 +137,8 @@ fn row_054_an_unknown_key_may_hold_anything_that_is_json() {
 #[test]
 fn row_055_a_known_key_given_twice_is_400() {
     let picture = png_uri(1);
-    let with_picture = |part: &str| {
-        format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#)
-            .replace("PICTURE", &picture)
-    };
+    let with_picture =
+        |part: &str| format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#).replace("PICTURE", &picture);
     assert_all_refused(&[
         r#"{"messages":[{"role":"user","content":"hi"}],"messages":[{"role":"user","content":"ho"}]}"#.to_owned(),
         r#"{"messages":[{"role":"user","content":"hi","content":"ho"}]}"#.to_owned(),
@@ -217,14 +179,10 @@ fn row_056_deep_nesting_does_not_overflow_the_stack() {
             assert!([200, 400].contains(&answer.status), "{}", answer.status);
         }
         for place in ["messages", "model"] {
-            let body =
-                format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],"{place}":{value}}}"#);
+            let body = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],"{place}":{value}}}"#);
             weir.chat_bytes(body).assert_error(400, None);
         }
-        weir.chat_bytes(format!(
-            r#"{{"messages":[{{"role":"user","content":{value}}}]}}"#
-        ))
-        .assert_error(400, None);
+        weir.chat_bytes(format!(r#"{{"messages":[{{"role":"user","content":{value}}}]}}"#)).assert_error(400, None);
     }
     weir.ok("still there").assert_reply(REPLY);
 }
@@ -234,33 +192,21 @@ fn row_057_escapes_are_understood() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::before(&upstream).sees_pictures().start();
     let picture = jpeg_uri(3);
-    assert!(
-        picture.contains("//"),
-        "a picture without a slash proves nothing"
-    );
+    assert!(picture.contains("//"), "a picture without a slash proves nothing");
     let escaped = picture.replace('/', "\\/");
     let body = format!(
         r#"{{"m\u0065ssages":[{{"role":"\u0075ser","content":[{{"type":"t\u0065xt","text":"\u0041\ud83d\ude00\/\\\"\n"}},{{"type":"image_url","image_url":{{"url":"{escaped}"}}}}]}}]}}"#
     );
     weir.chat_bytes(body).assert_reply(REPLY);
     let sent = upstream.last_chat();
-    assert_eq!(
-        sent.messages(),
-        [user(vec![text("A\u{1F600}/\\\"\n"), image(&picture)])]
-    );
+    assert_eq!(sent.messages(), [user(vec![text("A\u{1F600}/\\\"\n"), image(&picture)])]);
     // The data URI itself may be written in any escape.
-    let unicode: String = picture
-        .chars()
-        .map(|c| format!("\\u{:04x}", u32::from(c)))
-        .collect();
+    let unicode: String = picture.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
     let body = format!(
         r#"{{"messages":[{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"{unicode}"}}}}]}}]}}"#
     );
     weir.chat_bytes(body).assert_reply(REPLY);
-    assert_eq!(
-        upstream.last_chat().messages(),
-        [user(vec![image(&picture)])]
-    );
+    assert_eq!(upstream.last_chat().messages(), [user(vec![image(&picture)])]);
 }
 
 #[test]
@@ -272,10 +218,7 @@ fn row_058_the_order_of_keys_does_not_matter() {
         format!(r#"{{"type":"image_url","image_url":{{"url":"{picture}"}}}}"#),
         format!(r#"{{"image_url":{{"url":"{picture}"}},"type":"image_url"}}"#),
     ];
-    let label = [
-        r#"{"type":"text","text":"a"}"#,
-        r#"{"text":"a","type":"text"}"#,
-    ];
+    let label = [r#"{"type":"text","text":"a"}"#, r#"{"text":"a","type":"text"}"#];
     for which in 0..2 {
         let content = format!("[{},{}]", label[which], part[which]);
         let messages = [
@@ -283,18 +226,9 @@ fn row_058_the_order_of_keys_does_not_matter() {
             format!(r#"[{{"content":{content},"role":"user"}}]"#),
         ];
         let bodies = [
-            format!(
-                r#"{{"messages":{0},"stream":false,"model":"m"}}"#,
-                messages[which]
-            ),
-            format!(
-                r#"{{"stream":false,"model":"m","messages":{0}}}"#,
-                messages[which]
-            ),
-            format!(
-                r#"{{"model":"m","messages":{0},"stream":false}}"#,
-                messages[1 - which]
-            ),
+            format!(r#"{{"messages":{0},"stream":false,"model":"m"}}"#, messages[which]),
+            format!(r#"{{"stream":false,"model":"m","messages":{0}}}"#, messages[which]),
+            format!(r#"{{"model":"m","messages":{0},"stream":false}}"#, messages[1 - which]),
         ];
         for body in bodies {
             weir.chat_bytes(body).assert_reply(REPLY);

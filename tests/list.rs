@@ -18,20 +18,9 @@ fn row_127_the_list_has_the_contracts_shape() {
     answer.assert_plain_json();
     let list = answer.json();
     assert_eq!(list["object"], "list");
-    let ids: Vec<&Value> = list["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|entry| &entry["id"])
-        .collect();
+    let ids: Vec<&Value> = list["data"].as_array().unwrap().iter().map(|entry| &entry["id"]).collect();
     assert_eq!(ids, ["m", "fine"]);
-    assert!(
-        list["data"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|entry| entry["object"] == "model")
-    );
+    assert!(list["data"].as_array().unwrap().iter().all(|entry| entry["object"] == "model"));
 }
 
 /// The list comes in less than a second, in this state of the model server, once the first look is over.
@@ -39,11 +28,7 @@ fn assert_instant(weir: &Weir) {
     for _ in 0..3 {
         let start = Instant::now();
         let answer = weir.get("/v1/models");
-        assert!(
-            start.elapsed() < Duration::from_secs(1),
-            "{:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
         assert_eq!(answer.status, 200);
         assert_eq!(answer.json()["data"][0]["id"], "m");
     }
@@ -52,10 +37,7 @@ fn assert_instant(weir: &Weir) {
 #[test]
 fn row_128_the_list_is_instant_while_the_model_server_is_down() {
     let down = ReservedPort::new();
-    let weir = Builder::new()
-        .upstream("local", &down.url())
-        .models("default = \"m\"")
-        .start();
+    let weir = Builder::new().upstream("local", &down.url()).models("default = \"m\"").start();
     assert_instant(&weir);
 }
 
@@ -65,11 +47,7 @@ fn row_128_the_list_is_instant_while_the_model_server_hangs() {
     upstream.set_models(Script::hang_before_head());
     let start = Instant::now();
     let weir = Weir::before(&upstream).models("default = \"m\"").start();
-    assert!(
-        start.elapsed() < Duration::from_secs(8),
-        "the first look took {:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(8), "the first look took {:?}", start.elapsed());
     assert_instant(&weir);
 }
 
@@ -93,10 +71,7 @@ fn row_128_the_list_is_instant_after_the_model_server_went_away() {
 fn row_128_the_list_is_instant_while_every_place_is_taken() {
     let upstream = ScriptedUpstream::start();
     upstream.always(Script::hang_before_head());
-    let weir = Weir::before(&upstream)
-        .upstream_setting("concurrency = 1")
-        .limit("queue = 1")
-        .start();
+    let weir = Weir::before(&upstream).upstream_setting("concurrency = 1").limit("queue = 1").start();
     let turn = weir.chat_request(say("hi").to_string());
     let waiting: Vec<Connection> = (0..4).map(|_| turn.open()).collect();
     upstream.wait_for_chats(1);
@@ -113,16 +88,9 @@ fn row_129_listing_asks_the_model_server_for_nothing() {
     for _ in 0..20 {
         assert_eq!(weir.get("/v1/models").status, 200);
     }
-    assert!(
-        upstream.requests().len() < before + 5,
-        "each listing asks the model server"
-    );
+    assert!(upstream.requests().len() < before + 5, "each listing asks the model server");
     for request in upstream.requests() {
-        assert_eq!(
-            request.method, "GET",
-            "{} {}",
-            request.method, request.target
-        );
+        assert_eq!(request.method, "GET", "{} {}", request.method, request.target);
         assert!(!request.is_chat());
     }
 }
@@ -130,10 +98,7 @@ fn row_129_listing_asks_the_model_server_for_nothing() {
 #[test]
 fn row_130_with_the_model_server_down_since_the_start_configured_ids_are_listed() {
     let down = ReservedPort::new();
-    let weir = Builder::new()
-        .upstream("local", &down.url())
-        .models("default = \"m\"")
-        .start();
+    let weir = Builder::new().upstream("local", &down.url()).models("default = \"m\"").start();
     assert_eq!(weir.ids(), ["m"]);
     weir.ok("hi").assert_error(502, "upstream_failure");
 }

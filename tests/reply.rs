@@ -17,15 +17,9 @@ fn whole(message: &Value) -> Script {
 fn chunks(deltas: &[Value], reason: &str) -> Script {
     let mut events: Vec<String> = deltas
         .iter()
-        .map(|delta| {
-            json!({"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": null}]})
-                .to_string()
-        })
+        .map(|delta| json!({"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": null}]}).to_string())
         .collect();
-    events.push(
-        json!({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
-            .to_string(),
-    );
+    events.push(json!({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}).to_string());
     events.push("[DONE]".to_owned());
     Script::events(&events)
 }
@@ -46,20 +40,12 @@ fn assert_becomes(text: &str, expected: &str) {
 fn row_114_a_reply_is_one_complete_json_body() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let chat = weir
-        .chat_request(say("hi").to_string())
-        .header("Accept-Encoding", "gzip, deflate, br");
+    let chat = weir.chat_request(say("hi").to_string()).header("Accept-Encoding", "gzip, deflate, br");
     chat.send().assert_reply(REPLY);
     let length = REPLY.len();
     upstream.always(whole(&json!({"role": "assistant", "content": REPLY})));
     let json = chat.send().assert_reply(REPLY);
-    assert_eq!(
-        json["choices"][0]["message"]["content"]
-            .as_str()
-            .unwrap()
-            .len(),
-        length
-    );
+    assert_eq!(json["choices"][0]["message"]["content"].as_str().unwrap().len(), length);
     assert_eq!(json["choices"][0]["index"].as_u64().unwrap_or(0), 0);
 }
 
@@ -93,10 +79,7 @@ fn row_116_no_text_is_an_upstream_failure_after_one_generation() {
         whole(&json!({"role": "assistant", "content": " \n\t "})),
         whole(&json!({"role": "assistant", "content": 7})),
         Script::json(200, &json!({"choices": []})),
-        Script::json(
-            200,
-            &json!({"choices": [{"index": 0, "finish_reason": "stop"}]}),
-        ),
+        Script::json(200, &json!({"choices": [{"index": 0, "finish_reason": "stop"}]})),
         Script::json(200, &json!({"id": "c"})),
         Script::text(""),
         Script::text(" \n "),
@@ -105,9 +88,7 @@ fn row_116_no_text_is_an_upstream_failure_after_one_generation() {
     for script in no_text {
         let upstream = ScriptedUpstream::start();
         upstream.always(script);
-        Weir::in_front_of(&upstream)
-            .ok("hi")
-            .assert_error(502, "upstream_failure");
+        Weir::in_front_of(&upstream).ok("hi").assert_error(502, "upstream_failure");
         assert_eq!(upstream.chat_count(), 1);
     }
 }
@@ -121,14 +102,8 @@ fn without_text() -> Vec<Script> {
         whole(&json!({"role": "assistant", "content": "", "reasoning": CANARY})),
         whole(&json!({"role": "assistant", "content": null, "tool_calls": call})),
         Script::text("<think>\nhm CANARY-7f3a\n</think>\n\n"),
-        chunks(
-            &[json!({"role": "assistant", "reasoning_content": CANARY})],
-            "length",
-        ),
-        chunks(
-            &[json!({"role": "assistant", "tool_calls": call})],
-            "tool_calls",
-        ),
+        chunks(&[json!({"role": "assistant", "reasoning_content": CANARY})], "length"),
+        chunks(&[json!({"role": "assistant", "tool_calls": call})], "tool_calls"),
     ]
 }
 
@@ -137,14 +112,8 @@ fn row_116_only_reasoning_or_only_tool_calls_are_tried_once_more_and_then_a_fail
     for script in without_text() {
         let upstream = ScriptedUpstream::start();
         upstream.always(script);
-        Weir::in_front_of(&upstream)
-            .ok("hi")
-            .assert_error(502, "upstream_failure");
-        assert!(
-            (1..=2).contains(&upstream.chat_count()),
-            "{} generations",
-            upstream.chat_count()
-        );
+        Weir::in_front_of(&upstream).ok("hi").assert_error(502, "upstream_failure");
+        assert!((1..=2).contains(&upstream.chat_count()), "{} generations", upstream.chat_count());
     }
 }
 
@@ -161,14 +130,8 @@ fn row_116_the_second_generation_may_bring_the_text() {
 #[test]
 fn row_117_tool_calls_beside_text_are_not_passed_on() {
     let call = json!([{"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
-    answer_to(whole(
-        &json!({"role": "assistant", "content": "text", "tool_calls": call}),
-    ))
-    .assert_reply("text");
-    let deltas = [
-        json!({"role": "assistant", "content": "text"}),
-        json!({"tool_calls": call}),
-    ];
+    answer_to(whole(&json!({"role": "assistant", "content": "text", "tool_calls": call}))).assert_reply("text");
+    let deltas = [json!({"role": "assistant", "content": "text"}), json!({"tool_calls": call})];
     answer_to(chunks(&deltas, "tool_calls")).assert_reply("text");
 }
 
@@ -176,12 +139,7 @@ fn row_117_tool_calls_beside_text_are_not_passed_on() {
 fn row_118_a_content_of_text_parts_is_joined() {
     let parts = json!([{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]);
     answer_to(whole(&json!({"role": "assistant", "content": parts}))).assert_reply("Hello");
-    for content in [
-        json!([]),
-        json!([1]),
-        json!({"text": "x"}),
-        json!([{"type": "image_url"}]),
-    ] {
+    for content in [json!([]), json!([1]), json!({"text": "x"}), json!([{"type": "image_url"}])] {
         let script = whole(&json!({"role": "assistant", "content": content}));
         answer_to(script).assert_error(502, "upstream_failure");
     }
@@ -194,10 +152,7 @@ fn row_119_reasoning_in_front_of_the_answer_is_cut() {
         ("<think>\nhm\n</think>\n\nAnswer.", "Answer."),
         ("\n<think></think>\n\nAnswer.", "Answer."),
         ("I should greet.\n</think>\n\nHello!", "Hello!"),
-        (
-            "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Answer.",
-            "Answer.",
-        ),
+        ("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Answer.", "Answer."),
     ];
     for (text, expected) in cases {
         let upstream = ScriptedUpstream::start();
@@ -205,10 +160,7 @@ fn row_119_reasoning_in_front_of_the_answer_is_cut() {
         let reply = Weir::in_front_of(&upstream).ok("hi").text();
         assert_eq!(reply.trim(), expected, "of {text:?}");
     }
-    let deltas = [
-        json!({"role": "assistant", "reasoning_content": "hm"}),
-        json!({"content": "Answer."}),
-    ];
+    let deltas = [json!({"role": "assistant", "reasoning_content": "hm"}), json!({"content": "Answer."})];
     answer_to(chunks(&deltas, "stop")).assert_reply("Answer.");
 }
 
@@ -239,12 +191,8 @@ fn row_120_odd_extras_do_not_reach_the_phone() {
         format!(
             r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":"stop","logprobs":-Infinity}}],"timings":{{"a":Infinity}}}}"#
         ),
-        format!(
-            r#"{{"id":"a","id":"b","choices":[{{"index":0,"message":{message},"finish_reason":"stop"}}]}}"#
-        ),
-        format!(
-            r#"{{"extra":"{large}","choices":[{{"index":0,"message":{message},"finish_reason":"stop"}}]}}"#
-        ),
+        format!(r#"{{"id":"a","id":"b","choices":[{{"index":0,"message":{message},"finish_reason":"stop"}}]}}"#),
+        format!(r#"{{"extra":"{large}","choices":[{{"index":0,"message":{message},"finish_reason":"stop"}}]}}"#),
         format!(
             r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":1e999,"completion_tokens":-3,"total_tokens":"7"}}}}"#
         ),
@@ -264,7 +212,8 @@ fn row_121_broken_characters_become_replacement_characters() {
     let bytes = b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\xFFb\"},\"finish_reason\":null}]}\n\n\
                   data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     answer_to(Script::stream_bytes(bytes)).assert_reply("a\u{FFFD}b");
-    let bytes = br#"{"choices":[{"index":0,"message":{"role":"assistant","content":"a\ud800b"},"finish_reason":"stop"}]}"#;
+    let bytes =
+        br#"{"choices":[{"index":0,"message":{"role":"assistant","content":"a\ud800b"},"finish_reason":"stop"}]}"#;
     answer_to(Script::body(200, "application/json", bytes)).assert_reply("a\u{FFFD}b");
     let bytes = b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\\udc00b\"},\"finish_reason\":null}]}\n\n\
                   data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
@@ -312,9 +261,7 @@ fn row_124_an_answer_without_a_real_end_is_thrown_away() {
     for reason in ["error", "abort", "load", ""] {
         answer_to(Script::finished("half", reason)).assert_error(502, "upstream_failure");
     }
-    let half =
-        json!({"choices": [{"index": 0, "delta": {"content": "half"}, "finish_reason": null}]})
-            .to_string();
+    let half = json!({"choices": [{"index": 0, "delta": {"content": "half"}, "finish_reason": null}]}).to_string();
     answer_to(Script::events(&[half.as_str(), "[DONE]"])).assert_error(502, "upstream_failure");
     answer_to(Script::events(&[half.as_str()])).assert_error(502, "upstream_failure");
 }
@@ -322,10 +269,7 @@ fn row_124_an_answer_without_a_real_end_is_thrown_away() {
 #[test]
 fn row_125_what_the_backend_tells_is_told_and_nothing_is_invented() {
     let json = answer_to(Script::text("x")).assert_reply("x");
-    assert_eq!(
-        json["usage"],
-        json!({"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18})
-    );
+    assert_eq!(json["usage"], json!({"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}));
     assert_eq!(json["choices"][0]["finish_reason"], "stop");
     let body = json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}],
         "id": "i".repeat(201), "model": "bad\u{7}name", "usage": null});
@@ -350,10 +294,7 @@ fn row_126_a_success_that_is_none_is_a_failure() {
         Script::body(200, "application/json", b""),
         Script::body(200, "text/event-stream", b""),
         Script::body(204, "application/json", b""),
-        Script::events(&[
-            &json!({"error": {"message": CANARY, "code": 500}}).to_string(),
-            "[DONE]",
-        ]),
+        Script::events(&[&json!({"error": {"message": CANARY, "code": 500}}).to_string(), "[DONE]"]),
         Script::events(&["not json", "[DONE]"]),
         Script::events(&["[DONE]"]),
     ];
@@ -361,10 +302,8 @@ fn row_126_a_success_that_is_none_is_a_failure() {
         answer_to(script).assert_error(502, "upstream_failure");
     }
     // A stream under the wrong label is read to its end.
-    let stream = common::text_events("whole", "stop")
-        .iter()
-        .map(|event| format!("data: {event}\n\n"))
-        .collect::<String>();
+    let stream =
+        common::text_events("whole", "stop").iter().map(|event| format!("data: {event}\n\n")).collect::<String>();
     let answer = answer_to(Script::body(200, "application/json", stream.as_bytes()));
     if answer.status == 200 {
         answer.assert_reply("whole");

@@ -8,10 +8,7 @@ const OWNERS: [&str; 5] = ["script", "real", "3", "4", "6"];
 
 /// All rows: 1 to 161, and one that came between.
 fn all_rows() -> BTreeSet<String> {
-    (1..=161)
-        .map(|row| row.to_string())
-        .chain(["138b".to_owned()])
-        .collect()
+    (1..=161).map(|row| row.to_string()).chain(["138b".to_owned()]).collect()
 }
 
 /// The rows that tests are named after, with the names.
@@ -27,17 +24,11 @@ fn tested_rows() -> BTreeMap<String, Vec<String>> {
         let mut is_test = false;
         for line in source.lines().map(str::trim) {
             is_test = is_test || line == "#[test]";
-            let Some(name) = line
-                .strip_prefix("fn ")
-                .and_then(|rest| rest.split_once('('))
-                .map(|(name, _)| name)
+            let Some(name) = line.strip_prefix("fn ").and_then(|rest| rest.split_once('(')).map(|(name, _)| name)
             else {
                 continue;
             };
-            let row = name
-                .strip_prefix("row_")
-                .and_then(|rest| rest.split_once('_'))
-                .map(|(row, _)| row);
+            let row = name.strip_prefix("row_").and_then(|rest| rest.split_once('_')).map(|(row, _)| row);
             if let (true, Some(row)) = (is_test, row) {
                 let digits = row.chars().take_while(char::is_ascii_digit).count();
                 assert_eq!(digits, 3, "{name}: a row is named with three digits");
@@ -54,9 +45,7 @@ fn tested_rows() -> BTreeMap<String, Vec<String>> {
 fn listed_rows() -> BTreeMap<String, String> {
     let file: toml::Table = toml::from_str(include_str!("rows.toml")).unwrap();
     let rows = file["rows"].as_table().unwrap();
-    rows.iter()
-        .map(|(row, owner)| (row.clone(), owner.as_str().unwrap().to_owned()))
-        .collect()
+    rows.iter().map(|(row, owner)| (row.clone(), owner.as_str().unwrap().to_owned())).collect()
 }
 
 #[test]
@@ -66,9 +55,7 @@ fn every_row_has_exactly_one_kind_of_owner() {
     for row in all_rows() {
         match (tested.get(&row), listed.get(&row)) {
             (None, None) => problems.push(format!("row {row} has no owner")),
-            (Some(tests), Some(_)) => {
-                problems.push(format!("row {row} is in rows.toml and has {tests:?}"))
-            }
+            (Some(tests), Some(_)) => problems.push(format!("row {row} is in rows.toml and has {tests:?}")),
             _ => {}
         }
     }
@@ -78,11 +65,8 @@ fn every_row_has_exactly_one_kind_of_owner() {
 #[test]
 fn no_test_and_no_line_is_about_a_row_that_does_not_exist() {
     let known = all_rows();
-    let strange: Vec<String> = tested_rows()
-        .into_keys()
-        .chain(listed_rows().into_keys())
-        .filter(|row| !known.contains(row))
-        .collect();
+    let strange: Vec<String> =
+        tested_rows().into_keys().chain(listed_rows().into_keys()).filter(|row| !known.contains(row)).collect();
     assert!(strange.is_empty(), "{strange:?}");
 }
 

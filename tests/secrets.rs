@@ -17,12 +17,7 @@ fn row_151_success_and_every_error_leave_no_secret_in_the_output() {
         .start();
     let picture = || vec![text(&secret("look")), image(&png_uri(3))];
     weir.chat(&say(picture())).assert_reply(REPLY);
-    weir.chat(&turn(vec![
-        user(picture()),
-        assistant(secret("seen")),
-        user(secret("and now")),
-    ]))
-    .assert_reply(REPLY);
+    weir.chat(&turn(vec![user(picture()), assistant(secret("seen")), user(secret("and now"))])).assert_reply(REPLY);
     let scripts = [
         Script::refusal(400, "no"),
         Script::refusal(401, "no"),
@@ -54,9 +49,7 @@ fn row_151_success_and_every_error_leave_no_secret_in_the_output() {
         format!("{{\"messages\":\"{CANARY}\"}}"),
         format!("{{\"messages\":[{{\"role\":\"{CANARY}\",\"content\":\"a\"}}]}}"),
         format!("{{\"messages\":[{{\"role\":\"user\",\"content\":[{{\"type\":\"{CANARY}\"}}]}}]}}"),
-        format!(
-            "{{\"messages\":[{{\"role\":\"user\",\"content\":\"a\",\"content\":\"{CANARY}\"}}]}}"
-        ),
+        format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"a\",\"content\":\"{CANARY}\"}}]}}"),
         format!("{CANARY}{{"),
         say(vec![image(&format!("http://{CANARY}.example/x.png"))]).to_string(),
         say(vec![image(&format!("data:{CANARY};base64,QUJD"))]).to_string(),
@@ -67,12 +60,8 @@ fn row_151_success_and_every_error_leave_no_secret_in_the_output() {
         assert!([400, 413].contains(&answer.status));
         assert!(!String::from_utf8_lossy(&answer.body).contains(CANARY));
     }
-    weir.get(&format!("/{CANARY}?{CANARY}"))
-        .assert_error(404, None);
-    let odd = weir
-        .request("GET", "/v1/models")
-        .header("Cookie", CANARY)
-        .header("User-Agent", CANARY);
+    weir.get(&format!("/{CANARY}?{CANARY}")).assert_error(404, None);
+    let odd = weir.request("GET", "/v1/models").header("Cookie", CANARY).header("User-Agent", CANARY);
     assert_eq!(odd.send().status, 200);
     let mut unparsable = weir.connect();
     unparsable.send(b"CANARY-7f3a CANARY-7f3a\r\n\r\n").unwrap();
@@ -80,24 +69,16 @@ fn row_151_success_and_every_error_leave_no_secret_in_the_output() {
     for form in canary_forms() {
         assert!(!weir.output().contains(&form));
     }
-    assert!(
-        !weir.output().is_empty(),
-        "at the most verbose level there is something to search"
-    );
+    assert!(!weir.output().is_empty(), "at the most verbose level there is something to search");
 }
 
 #[test]
 fn row_152_a_model_name_from_a_request_is_logged_only_if_it_is_on_the_list() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let names = [
-        CANARY.to_owned(),
-        format!("m\n{CANARY} forged=line"),
-        format!("\u{1b}[31m{CANARY}"),
-    ];
+    let names = [CANARY.to_owned(), format!("m\n{CANARY} forged=line"), format!("\u{1b}[31m{CANARY}")];
     for name in names {
-        weir.chat(&say_to(name.as_str(), "hi"))
-            .assert_error(400, "model_not_found");
+        weir.chat(&say_to(name.as_str(), "hi")).assert_error(400, "model_not_found");
     }
     assert!(!weir.output().contains(CANARY));
     assert!(!weir.output().contains("forged=line"));
@@ -115,43 +96,25 @@ fn row_153_the_token_is_on_no_command_line() {
 
 #[test]
 fn row_153_help_shows_no_token_and_no_option_takes_one() {
-    for arguments in [
-        &["--help"][..],
-        &["serve", "--help"],
-        &["check", "--help"],
-        &["token", "--help"],
-    ] {
-        let child = weir_command()
-            .args(arguments)
-            .env("ADAPTER_TOKEN", TOKEN)
-            .spawn()
-            .unwrap();
+    for arguments in [&["--help"][..], &["serve", "--help"], &["check", "--help"], &["token", "--help"]] {
+        let child = weir_command().args(arguments).env("ADAPTER_TOKEN", TOKEN).spawn().unwrap();
         let (code, output) = run_to_end(child);
         assert_eq!(code, 0, "{output}");
         assert!(!output.is_empty());
-        assert!(
-            !output.contains("--token "),
-            "an option takes a token: {output}"
-        );
+        assert!(!output.contains("--token "), "an option takes a token: {output}");
     }
 }
 
 #[test]
 fn row_153_a_token_in_the_configuration_is_refused_without_being_shown() {
-    for line in [
-        "token = \"CANARY-7f3a\"",
-        "tokens = [\"CANARY-7f3a\"]",
-        "bearer_token = \"CANARY-7f3a\"",
-    ] {
+    for line in ["token = \"CANARY-7f3a\"", "tokens = [\"CANARY-7f3a\"]", "bearer_token = \"CANARY-7f3a\""] {
         let upstream = ScriptedUpstream::start();
         let refusal = Weir::before(&upstream).top(line).refused();
         assert_eq!(refusal.code, 2);
         assert!(!refusal.output.contains(CANARY), "{line}");
     }
     let upstream = ScriptedUpstream::start();
-    let refusal = Weir::before(&upstream)
-        .upstream_setting("api_key = \"CANARY-7f3a\"")
-        .refused();
+    let refusal = Weir::before(&upstream).upstream_setting("api_key = \"CANARY-7f3a\"").refused();
     assert_eq!(refusal.code, 2);
     let down = "http://user:CANARY-7f3a@127.0.0.1:1";
     assert_eq!(Builder::new().upstream("local", down).refused().code, 2);
@@ -180,12 +143,7 @@ fn row_153_check_shows_no_secret() {
         upstream.url()
     );
     std::fs::write(path("adapter.toml"), file).unwrap();
-    let child = weir_command()
-        .arg("check")
-        .arg("--config")
-        .arg(path("adapter.toml"))
-        .spawn()
-        .unwrap();
+    let child = weir_command().arg("check").arg("--config").arg(path("adapter.toml")).spawn().unwrap();
     let (code, output) = run_to_end(child);
     assert_eq!(code, 0, "{output}");
     assert!(output.contains('m'));
@@ -196,11 +154,7 @@ fn row_154_whatever_comes_nothing_panics_and_no_body_is_shown() {
     // Each running Weir is also searched for a panic when it is dropped, with full backtraces on.
     let upstream = ScriptedUpstream::start();
     let weir = Weir::before(&upstream).sees_pictures().start();
-    let good = turn(vec![
-        user(vec![text(&secret("a")), image(&png_uri(1))]),
-        user(secret("b")),
-    ])
-    .to_string();
+    let good = turn(vec![user(vec![text(&secret("a")), image(&png_uri(1))]), user(secret("b"))]).to_string();
     let mut state = 7u32;
     for round in 0..300 {
         let mut bytes = good.clone().into_bytes();
@@ -213,11 +167,7 @@ fn row_154_whatever_comes_nothing_panics_and_no_body_is_shown() {
             bytes.truncate(state as usize % bytes.len());
         }
         let answer = weir.chat_bytes(bytes);
-        assert!(
-            [200, 400, 413].contains(&answer.status),
-            "{}",
-            answer.status
-        );
+        assert!([200, 400, 413].contains(&answer.status), "{}", answer.status);
     }
     weir.ok("still there").assert_reply(REPLY);
 }

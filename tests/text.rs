@@ -44,11 +44,7 @@ fn row_070_a_string_arrives_byte_for_byte() {
     let weir = Weir::in_front_of(&upstream);
     for text in delicate() {
         let arrived = arrives(&weir, &upstream, text.as_str());
-        assert!(
-            arrived == text.as_str(),
-            "{text:.60?} arrived as {:.60?}",
-            arrived.as_str()
-        );
+        assert!(arrived == text.as_str(), "{text:.60?} arrived as {:.60?}", arrived.as_str());
     }
 }
 
@@ -56,10 +52,7 @@ fn row_070_a_string_arrives_byte_for_byte() {
 fn row_070_history_arrives_byte_for_byte() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let mut conversation: Vec<Value> = delicate()
-        .into_iter()
-        .flat_map(|t| [user(t.as_str()), assistant(t)])
-        .collect();
+    let mut conversation: Vec<Value> = delicate().into_iter().flat_map(|t| [user(t.as_str()), assistant(t)]).collect();
     conversation.push(user("go"));
     weir.chat(&turn(conversation.clone())).assert_reply(REPLY);
     assert!(upstream.last_chat().messages() == conversation);
@@ -103,11 +96,7 @@ fn row_073_parts_that_are_all_text_go_out_as_one_string() {
         user(vec![text(&secret("e"))]),
     ];
     weir.chat(&turn(conversation)).assert_reply(REPLY);
-    let expected = [
-        user(format!("a\n{DISCLOSURE}\nb")),
-        assistant("c\nd"),
-        user(secret("e")),
-    ];
+    let expected = [user(format!("a\n{DISCLOSURE}\nb")), assistant("c\nd"), user(secret("e"))];
     assert_eq!(upstream.last_chat().messages(), expected);
 }
 
@@ -117,35 +106,21 @@ fn row_074_an_empty_text_part_is_valid() {
     let weir = Weir::before(&upstream).sees_pictures().start();
     assert_eq!(arrives(&weir, &upstream, vec![text("")]), "");
     let picture = png_uri(1);
-    assert_eq!(
-        arrives(&weir, &upstream, vec![text(""), image(&picture)]),
-        json!([text(""), image(&picture)])
-    );
+    assert_eq!(arrives(&weir, &upstream, vec![text(""), image(&picture)]), json!([text(""), image(&picture)]));
 }
 
 #[test]
 fn row_075_a_text_part_needs_a_string() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let mut parts = vec![
-        json!({"type": "text"}),
-        json!({"type": "text", "content": "hi"}),
-    ];
-    for wrong in [
-        json!(null),
-        json!(1),
-        json!(["a"]),
-        json!({"value": "a"}),
-        json!(false),
-    ] {
+    let mut parts = vec![json!({"type": "text"}), json!({"type": "text", "content": "hi"})];
+    for wrong in [json!(null), json!(1), json!(["a"]), json!({"value": "a"}), json!(false)] {
         parts.push(json!({"type": "text", "text": wrong}));
     }
     for part in parts {
         weir.chat(&say(vec![part.clone()])).assert_error(400, None);
-        weir.chat(&say(vec![text("a"), part.clone()]))
-            .assert_error(400, None);
-        weir.chat(&turn(vec![user(vec![part]), user("hi")]))
-            .assert_error(400, None);
+        weir.chat(&say(vec![text("a"), part.clone()])).assert_error(400, None);
+        weir.chat(&turn(vec![user(vec![part]), user("hi")])).assert_error(400, None);
     }
     upstream.assert_no_chat();
 }
@@ -164,8 +139,7 @@ fn row_077_an_empty_list_of_parts_is_400() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     weir.chat(&say(json!([]))).assert_error(400, None);
-    weir.chat(&turn(vec![user(json!([])), user("hi")]))
-        .assert_error(400, None);
+    weir.chat(&turn(vec![user(json!([])), user("hi")])).assert_error(400, None);
     upstream.assert_no_chat();
 }
 
@@ -186,10 +160,8 @@ fn row_078_a_part_is_an_object_with_a_type() {
     ];
     for part in wrong {
         weir.chat(&say(vec![part.clone()])).assert_error(400, None);
-        weir.chat(&say(vec![text("a"), part.clone()]))
-            .assert_error(400, None);
-        weir.chat(&turn(vec![user(vec![part]), user("hi")]))
-            .assert_error(400, None);
+        weir.chat(&say(vec![text("a"), part.clone()])).assert_error(400, None);
+        weir.chat(&turn(vec![user(vec![part]), user("hi")])).assert_error(400, None);
     }
     upstream.assert_no_chat();
 }
@@ -215,8 +187,7 @@ fn row_079_an_unknown_part_in_the_current_turn_is_400() {
     let weir = Weir::before(&upstream).sees_pictures().start();
     for part in unknown_parts() {
         weir.chat(&say(vec![part.clone()])).assert_error(400, None);
-        weir.chat(&say(vec![text("look"), part.clone(), image(&png_uri(1))]))
-            .assert_error(400, None);
+        weir.chat(&say(vec![text("look"), part.clone(), image(&png_uri(1))])).assert_error(400, None);
     }
     upstream.assert_no_chat();
 }
@@ -233,12 +204,8 @@ fn row_080_an_unknown_part_in_history_is_replaced_in_place() {
             user("go"),
         ];
         weir.chat(&turn(conversation)).assert_reply(REPLY);
-        let expected = [
-            user(format!("a\n{OMITTED}\nb")),
-            assistant(OMITTED),
-            user(format!("{OMITTED}\n{OMITTED}")),
-            user("go"),
-        ];
+        let expected =
+            [user(format!("a\n{OMITTED}\nb")), assistant(OMITTED), user(format!("{OMITTED}\n{OMITTED}")), user("go")];
         assert_eq!(upstream.last_chat().messages(), expected);
     }
 }

@@ -54,8 +54,7 @@ fn row_001_the_demo_listens_on_the_loopback_address_only() {
     let home = tempfile::TempDir::new().unwrap();
     let child = demo_command(home.path()).spawn().unwrap();
     let weir = Weir::attach(child, Some(home), TOKEN.as_bytes().to_vec());
-    weir.chat(&say("Reply with exactly: pong"))
-        .assert_any_reply();
+    weir.chat(&say("Reply with exactly: pong")).assert_any_reply();
     for address in listening(weir.pid()) {
         assert!(address.starts_with("0100007F:"), "listens on {address}");
     }
@@ -65,15 +64,9 @@ fn row_001_the_demo_listens_on_the_loopback_address_only() {
 fn row_001_there_is_no_key_for_an_address() {
     for key in ["address", "host", "bind", "listen"] {
         let upstream = ScriptedUpstream::start();
-        let refusal = Weir::before(&upstream)
-            .top(&format!("{key} = \"0.0.0.0\""))
-            .refused();
+        let refusal = Weir::before(&upstream).top(&format!("{key} = \"0.0.0.0\"")).refused();
         assert_eq!(refusal.code, 2);
-        assert!(
-            refusal.output.contains(key),
-            "the message does not name the key {key}: {}",
-            refusal.output
-        );
+        assert!(refusal.output.contains(key), "the message does not name the key {key}: {}", refusal.output);
     }
 }
 
@@ -82,9 +75,7 @@ fn row_002_a_tls_greeting_gets_no_tls() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     let mut connection = weir.connect();
-    let mut hello = vec![
-        0x16, 0x03, 0x01, 0x00, 0x30, 0x01, 0x00, 0x00, 0x2C, 0x03, 0x03,
-    ];
+    let mut hello = vec![0x16, 0x03, 0x01, 0x00, 0x30, 0x01, 0x00, 0x00, 0x2C, 0x03, 0x03];
     hello.resize(53, 0x2A);
     connection.send(&hello).unwrap();
     connection.half_close();
@@ -98,9 +89,7 @@ fn row_002_a_tls_greeting_gets_no_tls() {
 #[test]
 fn row_002_there_is_no_key_for_tls() {
     let upstream = ScriptedUpstream::start();
-    let refusal = Weir::before(&upstream)
-        .toml("[tls]\ncertificate = \"x.pem\"")
-        .refused();
+    let refusal = Weir::before(&upstream).toml("[tls]\ncertificate = \"x.pem\"").refused();
     assert_eq!(refusal.code, 2);
 }
 
@@ -108,22 +97,14 @@ fn row_002_there_is_no_key_for_tls() {
 fn row_003_the_query_is_ignored() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    for target in [
-        "/v1/models",
-        "/v1/models?",
-        "/v1/models?x=1&y",
-        "/v1/models?limit=0#",
-    ] {
+    for target in ["/v1/models", "/v1/models?", "/v1/models?x=1&y", "/v1/models?limit=0#"] {
         let answer = weir.get(target);
         assert_eq!(answer.status, 200, "{target}");
         answer.assert_plain_json();
     }
     for query in ["?stream=true", "?x=/v1/models", "?"] {
         let target = format!("/v1/chat/completions{query}");
-        weir.request("POST", &target)
-            .body(say("hi").to_string())
-            .send()
-            .assert_reply(REPLY);
+        weir.request("POST", &target).body(say("hi").to_string()).send().assert_reply(REPLY);
     }
     assert_eq!(upstream.last_chat().target, "/v1/chat/completions");
 }
@@ -132,22 +113,10 @@ fn row_003_the_query_is_ignored() {
 fn row_004_an_unknown_path_is_404() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let paths = [
-        "/",
-        "/v1",
-        "/v1/",
-        "/v1/embeddings",
-        "/health",
-        "/v1/Models",
-        "/metrics",
-        "/v1/completions",
-    ];
+    let paths = ["/", "/v1", "/v1/", "/v1/embeddings", "/health", "/v1/Models", "/metrics", "/v1/completions"];
     for path in paths {
         weir.get(path).assert_error(404, None);
-        weir.request("POST", path)
-            .body(say("hi").to_string())
-            .send()
-            .assert_error(404, None);
+        weir.request("POST", path).body(say("hi").to_string()).send().assert_error(404, None);
     }
     upstream.assert_no_chat();
 }
@@ -156,20 +125,9 @@ fn row_004_an_unknown_path_is_404() {
 fn row_005_an_unknown_path_without_the_token_is_401() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    for path in [
-        "/",
-        "/v1",
-        "/health",
-        "/healthz",
-        "/metrics",
-        "/v1/Models",
-        "/favicon.ico",
-    ] {
+    for path in ["/", "/v1", "/health", "/healthz", "/metrics", "/v1/Models", "/favicon.ico"] {
         weir.stranger("GET", path).send().assert_error(401, None);
-        weir.stranger("GET", path)
-            .token(b"CANARY-7f3a-wrong")
-            .send()
-            .assert_error(401, None);
+        weir.stranger("GET", path).token(b"CANARY-7f3a-wrong").send().assert_error(401, None);
     }
 }
 
@@ -178,10 +136,7 @@ fn row_006_a_known_path_with_a_wrong_method_is_405_and_names_the_right_one() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     for method in ["POST", "PUT", "DELETE", "PATCH", "QUERY"] {
-        let answer = weir
-            .request(method, "/v1/models")
-            .body(say("hi").to_string())
-            .send();
+        let answer = weir.request(method, "/v1/models").body(say("hi").to_string()).send();
         answer.assert_error(405, None);
         assert_eq!(answer.header("allow"), Some("GET"));
     }
@@ -212,10 +167,7 @@ fn row_007_head_and_options_are_405_and_there_are_no_cors_headers() {
             .send();
         answer.assert_error(405, None);
     }
-    let answer = weir
-        .request("GET", "/v1/models")
-        .header("Origin", "https://example.org")
-        .send();
+    let answer = weir.request("GET", "/v1/models").header("Origin", "https://example.org").send();
     answer.assert_plain_json();
 }
 
@@ -224,13 +176,9 @@ fn row_008_a_wrong_method_without_the_token_is_401() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
     for method in ["POST", "DELETE", "OPTIONS"] {
-        weir.stranger(method, "/v1/models")
-            .send()
-            .assert_error(401, None);
+        weir.stranger(method, "/v1/models").send().assert_error(401, None);
     }
-    weir.stranger("GET", "/v1/chat/completions")
-        .send()
-        .assert_error(401, None);
+    weir.stranger("GET", "/v1/chat/completions").send().assert_error(401, None);
 }
 
 #[test]
@@ -262,8 +210,7 @@ fn row_010_the_absolute_form_of_a_target_works() {
     let weir = Weir::in_front_of(&upstream);
     let base = format!("http://{}", weir.address());
     assert_eq!(weir.get(&format!("{base}/v1/models")).status, 200);
-    weir.get(&format!("{base}/v1/other"))
-        .assert_error(404, None);
+    weir.get(&format!("{base}/v1/other")).assert_error(404, None);
     weir.get(&base).assert_error(404, None);
 }
 
@@ -271,29 +218,14 @@ fn row_010_the_absolute_form_of_a_target_works() {
 fn row_011_any_host_is_answered() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    for host in [
-        "evil.example",
-        "phone.tail1234.ts.net",
-        "127.0.0.1",
-        "localhost:1",
-        "[::1]:80",
-    ] {
-        let answer = weir
-            .request("GET", "/v1/models")
-            .header("Host", host)
-            .send();
+    for host in ["evil.example", "phone.tail1234.ts.net", "127.0.0.1", "localhost:1", "[::1]:80"] {
+        let answer = weir.request("GET", "/v1/models").header("Host", host).send();
         assert_eq!(answer.status, 200, "{host}");
-        let answer = weir
-            .chat_request(say("hi").to_string())
-            .header("Host", host)
-            .send();
+        let answer = weir.chat_request(say("hi").to_string()).header("Host", host).send();
         answer.assert_reply(REPLY);
     }
     let chat = upstream.last_chat();
-    assert_eq!(
-        chat.header("host"),
-        Some(upstream.address().to_string().as_str())
-    );
+    assert_eq!(chat.header("host"), Some(upstream.address().to_string().as_str()));
 }
 
 #[test]
@@ -303,10 +235,7 @@ fn row_012_http_1_0_is_answered_and_closed() {
     let mut connection = weir.request("GET", "/v1/models").version("HTTP/1.0").open();
     assert_eq!(connection.read().status, 200);
     assert!(connection.ends());
-    weir.chat_request(say("hi").to_string())
-        .version("HTTP/1.0")
-        .send()
-        .assert_reply(REPLY);
+    weir.chat_request(say("hi").to_string()).version("HTTP/1.0").send().assert_reply(REPLY);
 }
 
 #[test]
@@ -326,23 +255,12 @@ fn row_013_a_get_with_a_body_leaves_the_connection_clean() {
 fn row_014_a_redirect_is_never_given() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let elsewhere =
-        b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n";
+    let elsewhere = b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n";
     upstream.always(Script::raw(elsewhere));
     let mut statuses = vec![weir.ok("hi").status];
-    for path in [
-        "/v1/models/",
-        "//v1/models",
-        "/v1",
-        "/",
-        "/v1/models?x",
-        "/v1/chat/completions/",
-    ] {
+    for path in ["/v1/models/", "//v1/models", "/v1", "/", "/v1/models?x", "/v1/chat/completions/"] {
         statuses.push(weir.get(path).status);
         statuses.push(weir.stranger("GET", path).send().status);
     }
-    assert!(
-        statuses.iter().all(|status| !(300..400).contains(status)),
-        "{statuses:?}"
-    );
+    assert!(statuses.iter().all(|status| !(300..400).contains(status)), "{statuses:?}");
 }

@@ -55,7 +55,11 @@ impl Catalog {
             .iter()
             .map(|upstream| Upstream::new(upstream.clone(), settings.timeouts.connect).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
-        let states = vec![Observed::default(); upstreams.len()];
+        let unasked = |upstream: &Arc<Upstream>| {
+            let state = ServerState { context: upstream.settings.context, ..ServerState::default() };
+            Observed { state, ..Observed::default() }
+        };
+        let states: Vec<Observed> = upstreams.iter().map(unasked).collect();
         let known: Vec<ServerState> = states.iter().map(|observed| observed.state.clone()).collect();
         let snapshot = Snapshot::new(&settings.models, &known, false);
         Ok(Catalog {

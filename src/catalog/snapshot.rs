@@ -16,6 +16,8 @@ pub struct ServerState {
     pub discovery: Option<Discovery>,
     /// Whether it answered when it was last asked.
     pub up: bool,
+    /// The context that the settings want on it, in tokens.
+    pub context: Option<u32>,
 }
 
 /// One server that has a model.
@@ -37,6 +39,14 @@ pub struct Candidate {
     pub sight: Sight,
     /// How many tokens a conversation may have, if that is known.
     pub context: Option<u64>,
+    /// The context that Ollama is asked for, if the settings want one.
+    pub context_to_ask_for: Option<u64>,
+    /// Whether the model reasons, if that is known.
+    pub reasons: Option<bool>,
+    /// What a token of context costs in memory, in bytes, if that can be told.
+    pub cache_bytes_a_token: Option<u64>,
+    /// Which server and model this is, as far as they tell: what was learned of one is forgotten when this changes.
+    pub identity: String,
 }
 
 /// One advertised model.
@@ -136,7 +146,7 @@ fn known_models(settings: &ModelSettings, state: &ServerState) -> Vec<ModelFacts
     let mut seen = BTreeSet::new();
     named
         .filter(|name| seen.insert(name.as_str()))
-        .map(|name| ModelFacts { name: name.clone(), id: name.clone(), sight: Sight::Unknown, context: None })
+        .map(|name| ModelFacts { name: name.clone(), id: name.clone(), ..ModelFacts::default() })
         .collect()
 }
 
@@ -167,6 +177,9 @@ fn add(
     let word = settings.overrides.get(id).or_else(|| settings.overrides.get(&facts.id));
     let dialect = state.discovery.as_ref().map(|discovery| discovery.dialect).unwrap_or_default();
     let slots = state.discovery.as_ref().and_then(|discovery| discovery.slots);
+    let wanted = word.and_then(|word| word.context).or(state.context).map(u64::from);
+    let asked = wanted.map(|wanted| facts.trained_context.map_or(wanted, |trained| wanted.min(trained)));
+    let version = state.discovery.as_ref().and_then(|discovery| discovery.version.as_deref());
     let candidate = Candidate {
         upstream,
         up: state.up,
@@ -175,7 +188,11 @@ fn add(
         tagged: state.discovery.as_ref().is_some_and(|discovery| discovery.tagged),
         name: facts.name.clone(),
         sight: overridden_sight(word, facts.sight),
-        context: word.and_then(|word| word.context).map(u64::from).or(facts.context),
+        context: asked.or(facts.context),
+        context_to_ask_for: asked,
+        reasons: facts.reasons,
+        cache_bytes_a_token: facts.cache_bytes_a_token,
+        identity: format!("{version:?} {:?}", facts.digest),
     };
     match entries.iter_mut().find(|entry| entry.id == id) {
         // One server listing an id twice is one model; another server that has it, too, is another place to ask.

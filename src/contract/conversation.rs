@@ -3,9 +3,12 @@
 //! The parse borrows from the body: text and pictures stay slices of it. Anything that carries content is kept, replaced
 //! in its place by a disclosure, or refused; nothing is dropped.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::de::value::{BytesDeserializer, MapAccessDeserializer};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::disclosure::{HISTORICAL_IMAGE, OMITTED_ATTACHMENT};
@@ -139,10 +142,47 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
                 f.write_str("an object")
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+                T::deserialize(MapAccessDeserializer::new(AnyKeys(map))).map(Object)
             }
         }
         deserializer.deserialize_map(ObjectVisitor(std::marker::PhantomData))
+    }
+}
+
+/// The same map with its keys read as bytes: an unknown key may be any JSON string, even one that is no Unicode text.
+struct AnyKeys<A>(A);
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for AnyKeys<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        let Some(Key(key)) = self.0.next_key()? else { return Ok(None) };
+        seed.deserialize(BytesDeserializer::new(&key)).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.0.next_value_seed(seed)
+    }
+}
+
+struct Key<'de>(Cow<'de, [u8]>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = Key<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a key")
+            }
+            fn visit_borrowed_bytes<E>(self, key: &'de [u8]) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Borrowed(key)))
+            }
+            fn visit_bytes<E>(self, key: &[u8]) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Owned(key.to_vec())))
+            }
+        }
+        deserializer.deserialize_bytes(KeyVisitor)
     }
 }
 

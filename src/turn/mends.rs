@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::catalog::snapshot::Candidate;
 use crate::contract::disclosure::{IMAGE_WITHOUT_TEXT, MISSING_BEGINNING};
 use crate::contract::{Conversation, Message, Part, Role, Text};
 use crate::upstream::classify::Meaning;
@@ -122,21 +123,27 @@ type ModelOfServer = (usize, String);
 #[derive(Debug)]
 struct Lesson {
     learned: Instant,
+    /// Which server and model it was: another under the same name has to teach its own.
+    identity: String,
     mends: Vec<Mend>,
 }
 
 impl Remembered {
-    /// What the model of that server needed lately.
-    pub fn recall(&self, upstream: usize, model: &str) -> Vec<Mend> {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.retain(|_, lesson| lesson.learned.elapsed() < REMEMBERED);
-        remembered.get(&(upstream, model.to_owned())).map(|lesson| lesson.mends.clone()).unwrap_or_default()
+    /// What this model needed lately.
+    pub fn recall(&self, candidate: &Candidate) -> Vec<Mend> {
+        let mut lessons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lessons.retain(|_, lesson| lesson.learned.elapsed() < REMEMBERED);
+        let lesson = lessons.get(&(candidate.upstream, candidate.name.clone()));
+        lesson
+            .filter(|lesson| lesson.identity == candidate.identity)
+            .map(|lesson| lesson.mends.clone())
+            .unwrap_or_default()
     }
 
     /// Keeps what helped.
-    pub fn keep(&self, upstream: usize, model: &str, mends: &[Mend]) {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lesson = Lesson { learned: Instant::now(), mends: mends.to_vec() };
-        remembered.insert((upstream, model.to_owned()), lesson);
+    pub fn keep(&self, candidate: &Candidate, mends: &[Mend]) {
+        let lesson = Lesson { learned: Instant::now(), identity: candidate.identity.clone(), mends: mends.to_vec() };
+        let mut lessons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lessons.insert((candidate.upstream, candidate.name.clone()), lesson);
     }
 }

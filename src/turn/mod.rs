@@ -21,7 +21,7 @@ use crate::settings::{Reasoning, Settings};
 use crate::upstream::Upstream;
 use crate::upstream::classify::{Classifier, Meaning};
 use crate::upstream::client::Broken;
-use crate::upstream::dialect::{Dialect, Question, Sight};
+use crate::upstream::dialect::{Question, Sight};
 use crate::upstream::exchange::Answer;
 use crate::upstream::pace::Pace;
 use crate::upstream::piece::ToolCall;
@@ -29,15 +29,6 @@ use admission::{Admission, NotAdmitted};
 use collapse::{Collapsed, NoAnswer, collapse};
 use mends::{Mend, Remembered};
 use outcome::Circumstances;
-
-/// How many turns a server of that dialect runs at once when neither it nor the settings tell.
-fn turns_at_once(dialect: Dialect) -> usize {
-    match dialect {
-        // llama-server without --parallel has tokens for more than one, but one is what it always can.
-        Dialect::LlamaCpp => 1,
-        Dialect::OpenAi => 4,
-    }
-}
 
 /// More text than this for each token of a known context cannot fit, whatever the tokenizer: refused before it is sent, since
 /// llama-server would read it for minutes first.
@@ -94,7 +85,7 @@ impl Turns {
         let admission = &self.admissions[candidate.upstream];
         let configured = upstream.settings.concurrency.map(|turns| turns.get() as usize);
         let told = candidate.slots.map(|slots| slots.max(1) as usize);
-        admission.resize(configured.or(told).unwrap_or_else(|| turns_at_once(candidate.dialect)));
+        admission.resize(configured.or(told).unwrap_or_else(|| candidate.dialect.turns_at_once()));
         let queued = Instant::now();
         let permit = admission.admit(latest_start(received, deadline)).await.map_err(|refused| match refused {
             NotAdmitted::QueueFull => Failure::queue_full("all places are taken and the queue is full"),
@@ -197,8 +188,12 @@ impl Run<'_> {
         let any_image = conversation.image_count() > 0;
         let circumstances = |seen_lately| Circumstances { named_model, current_image, any_image, seen_lately };
 
-        let mut tried = self.turns.remembered.recall(self.candidate.upstream, &self.candidate.name);
-        tried.iter().for_each(|mend| mend.apply(&mut conversation));
+        let mut tried = self.turns.remembered.recall(self.candidate);
+        let recalled = tried.len();
+        for mend in &tried {
+            mend.apply(&mut conversation);
+            record.repairs.push(mend.as_str());
+        }
         let mut reasoning = self.entry.reasoning;
         let mut unanswered_calls: Vec<ToolCall> = Vec::new();
         let mut second_generation = false;
@@ -207,6 +202,9 @@ impl Run<'_> {
                 model: &self.candidate.name,
                 conversation: &conversation,
                 reasoning,
+                reasons: self.candidate.reasons,
+                context_to_ask_for: self.candidate.context_to_ask_for,
+                keep_alive: self.upstream.settings.keep_alive.as_deref(),
                 unanswered_calls: &unanswered_calls,
             };
             let asked = Instant::now();
@@ -232,10 +230,10 @@ impl Run<'_> {
                     return Err(Failure::upstream_timeout("the model server did not finish in time"));
                 }
             };
-            if !record.repairs.is_empty() {
-                self.turns.remembered.keep(self.candidate.upstream, &self.candidate.name, &tried);
+            if tried.len() > recalled {
+                self.turns.remembered.keep(self.candidate, &tried);
             }
-            let text = reasoning::strip(&answer.text, true);
+            let text = reasoning::strip(&answer.text, self.candidate.reasons != Some(false));
             if !text.trim().is_empty() {
                 return self.reply(&answer, text.to_owned(), record);
             }

@@ -3,6 +3,9 @@
 //! It uses no proxy, follows no redirect, passes no header of the phone's on and sets its own `Host`: Ollama answers 403 with
 //! an empty body to a foreign `Host` or `Origin`, and llama.cpp keeps generating after a hang-up if it sees a session header.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +15,7 @@ use reqwest::redirect::Policy;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use secrecy::ExposeSecret as _;
+use tower::{Layer, Service};
 use url::Url;
 
 use super::body::SlicedBody;
@@ -26,6 +30,45 @@ const DISCOVERY_CAP: usize = 8 * 1024 * 1024;
 
 /// How long a discovery call may take: it loads nothing, so a server that is well answers at once.
 const DISCOVERY_TIME: Duration = Duration::from_secs(5);
+
+/// Counts the connections that are opened, so that a request which failed can be known to have gone out on a kept one.
+#[derive(Debug, Clone, Default)]
+struct OpenedConnections(Arc<AtomicU64>);
+
+impl OpenedConnections {
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl<S> Layer<S> for OpenedConnections {
+    type Service = CountingConnector<S>;
+
+    fn layer(&self, connector: S) -> CountingConnector<S> {
+        CountingConnector { connector, opened: self.clone() }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct CountingConnector<S> {
+    connector: S,
+    opened: OpenedConnections,
+}
+
+impl<S: Service<Target>, Target> Service<Target> for CountingConnector<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.connector.poll_ready(cx)
+    }
+
+    fn call(&mut self, target: Target) -> S::Future {
+        self.opened.0.fetch_add(1, Ordering::AcqRel);
+        self.connector.call(target)
+    }
+}
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +114,7 @@ pub struct Fetched {
 pub struct Client {
     http: reqwest::Client,
     base: Url,
+    opened: OpenedConnections,
 }
 
 impl std::fmt::Debug for Client {
@@ -94,6 +138,7 @@ impl Client {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
+        let opened = OpenedConnections::default();
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             .redirect(Policy::none())
@@ -102,6 +147,7 @@ impl Client {
             .tcp_nodelay(true)
             .connect_timeout(connect)
             .pool_idle_timeout(IDLE_CONNECTION)
+            .connector_layer(opened.clone())
             .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers);
         if let Some(authorities) = &settings.certificate_authorities {
@@ -111,7 +157,7 @@ impl Client {
         }
         let http =
             builder.build().map_err(|_| refused("the system's TLS certificates could not be read; set ca_file"))?;
-        Ok(Client { http, base: settings.url.clone() })
+        Ok(Client { http, base: settings.url.clone(), opened })
     }
 
     fn url(&self, path: &str) -> Url {
@@ -152,9 +198,20 @@ impl Client {
 
     /// Sends a turn. The answer's body is read by the caller; dropping it, or this future, closes the connection.
     ///
+    /// A kept connection that dies without a byte of an answer was most likely being closed while the turn was written into it:
+    /// the turn did not start, and is sent once more on a connection of its own.
+    ///
     /// # Errors
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
     pub async fn post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
+        let opened_before = self.opened.count();
+        match self.try_post(path, body.clone()).await {
+            Err(Broken::Lost) if self.opened.count() == opened_before => self.try_post(path, body).await,
+            answer => answer,
+        }
+    }
+
+    async fn try_post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
         let request = self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body));
         request.send().await.map_err(|error| broken(&error))
     }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::settings::UpstreamSettings;
 use body::SlicedBody;
 use client::{Broken, Client, ClientError};
+use dialect::ollama::ShownModels;
 use dialect::{Dialect, Discovery, DiscoveryError};
 use exchange::Answer;
 
@@ -30,6 +31,7 @@ pub struct Upstream {
     /// Its settings.
     pub settings: UpstreamSettings,
     client: Client,
+    shown: ShownModels,
     last_seen: Mutex<Option<Instant>>,
 }
 
@@ -40,7 +42,7 @@ impl Upstream {
     /// The settings cannot be turned into a client; see [`Client::new`].
     pub fn new(settings: UpstreamSettings, connect: Duration) -> Result<Self, ClientError> {
         let client = Client::new(&settings, connect)?;
-        Ok(Upstream { settings, client, last_seen: Mutex::new(None) })
+        Ok(Upstream { settings, client, shown: ShownModels::default(), last_seen: Mutex::new(None) })
     }
 
     /// Finds out what the server has, without loading anything.
@@ -48,7 +50,7 @@ impl Upstream {
     /// # Errors
     /// See [`dialect::discover`].
     pub async fn discover(&self) -> Result<Discovery, DiscoveryError> {
-        let result = dialect::discover(&self.client, self.settings.kind).await;
+        let result = dialect::discover(&self.client, self.settings.kind, &self.shown).await;
         if !matches!(result, Err(DiscoveryError::Broken(_))) {
             self.mark_seen();
         }

@@ -45,15 +45,13 @@ impl Request {
 
     /// Adds a header beside any of that name.
     pub fn add_header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
-        self.headers
-            .push((name.to_owned(), value.as_ref().to_vec()));
+        self.headers.push((name.to_owned(), value.as_ref().to_vec()));
         self
     }
 
     /// Leaves a header out.
     pub fn without(mut self, name: &str) -> Self {
-        self.headers
-            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self
     }
 
@@ -65,9 +63,7 @@ impl Request {
     /// A JSON body with its length.
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         let body = body.into();
-        self = self
-            .header("Content-Type", "application/json")
-            .header("Content-Length", body.len().to_string());
+        self = self.header("Content-Type", "application/json").header("Content-Length", body.len().to_string());
         self.body = Some(body);
         self
     }
@@ -91,8 +87,7 @@ impl Request {
 
     /// The head alone.
     pub fn head_bytes(&self) -> Vec<u8> {
-        let mut bytes =
-            format!("{} {} {}\r\n", self.method, self.target, self.version).into_bytes();
+        let mut bytes = format!("{} {} {}\r\n", self.method, self.target, self.version).into_bytes();
         for (name, value) in &self.headers {
             bytes.extend_from_slice(name.as_bytes());
             bytes.extend_from_slice(b": ");
@@ -113,11 +108,7 @@ impl Request {
     /// Sends everything on a new connection, then reads the answer.
     pub fn send(&self) -> Response {
         let mut connection = self.open();
-        if self.method == "HEAD" {
-            connection.read_without_body()
-        } else {
-            connection.read()
-        }
+        if self.method == "HEAD" { connection.read_without_body() } else { connection.read() }
     }
 
     /// Sends everything on a new connection, which is the caller's.
@@ -144,10 +135,7 @@ impl Connection {
         stream.set_read_timeout(Some(CEILING)).unwrap();
         stream.set_write_timeout(Some(CEILING)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self {
-            stream,
-            buffer: Vec::new(),
-        }
+        Self { stream, buffer: Vec::new() }
     }
 
     /// Writes all these bytes.
@@ -202,19 +190,12 @@ impl Connection {
         let mut first = lines.next().unwrap_or_default().splitn(3, ' ');
         let version = first.next().unwrap_or_default().to_owned();
         let status = first.next().and_then(|status| status.parse().ok());
-        let status =
-            status.ok_or_else(|| io::Error::other(format!("not a status line: {head}")))?;
+        let status = status.ok_or_else(|| io::Error::other(format!("not a status line: {head}")))?;
         let headers = lines
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
-        Ok(Response {
-            version,
-            status,
-            headers,
-            body: Vec::new(),
-            informational: Vec::new(),
-        })
+        Ok(Response { version, status, headers, body: Vec::new(), informational: Vec::new() })
     }
 
     fn read_body(&mut self, response: &mut Response) -> io::Result<()> {
@@ -227,8 +208,8 @@ impl Connection {
                     self.fill()?;
                 };
                 let size: Vec<u8> = self.buffer.drain(..line + 2).collect();
-                let size = usize::from_str_radix(String::from_utf8_lossy(&size).trim(), 16)
-                    .map_err(io::Error::other)?;
+                let size =
+                    usize::from_str_radix(String::from_utf8_lossy(&size).trim(), 16).map_err(io::Error::other)?;
                 while self.buffer.len() < size + 2 {
                     self.fill()?;
                 }
@@ -280,10 +261,7 @@ impl Connection {
         }
         match self.stream.read(&mut [0]) {
             Ok(read) => read == 0,
-            Err(error) => !matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-            ),
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
         }
     }
 
@@ -293,11 +271,7 @@ impl Connection {
             assert!(self.ends(), "an announced close did not come");
         } else {
             self.send(&next.bytes()).unwrap();
-            assert_eq!(
-                self.read().status,
-                200,
-                "the next request on the connection"
-            );
+            assert_eq!(self.read().status, 200, "the next request on the connection");
         }
     }
 }
@@ -320,37 +294,24 @@ pub struct Response {
 impl Response {
     /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Whether it announces that the connection ends.
     pub fn closes(&self) -> bool {
-        self.version == "HTTP/1.0"
-            || self
-                .header("connection")
-                .is_some_and(|value| value.eq_ignore_ascii_case("close"))
+        self.version == "HTTP/1.0" || self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
 
     /// The body as JSON.
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| {
-            panic!(
-                "status {} with a body that is not JSON: {error}",
-                self.status
-            )
-        })
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("status {} with a body that is not JSON: {error}", self.status))
     }
 
     /// The reply's text.
     pub fn text(&self) -> String {
         let json = self.json();
         assert_eq!(self.status, 200, "{json}");
-        json["choices"][0]["message"]["content"]
-            .as_str()
-            .expect("no content")
-            .to_owned()
+        json["choices"][0]["message"]["content"].as_str().expect("no content").to_owned()
     }
 }

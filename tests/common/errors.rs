@@ -49,11 +49,7 @@ impl Response {
         let json = self.assert_any_reply();
         let content = json["choices"][0]["message"]["content"].as_str().unwrap();
         // Not assert_eq: a text of megabytes helps nobody in a failure message.
-        assert!(
-            content == text,
-            "the reply is {:.300?}, expected {text:.300?}",
-            content
-        );
+        assert!(content == text, "the reply is {:.300?}, expected {text:.300?}", content);
         json
     }
 
@@ -68,12 +64,7 @@ impl Response {
         assert_eq!(choices.len(), 1, "exactly one choice");
         let message = choices[0]["message"].as_object().expect("a message");
         assert_eq!(message["role"], "assistant");
-        assert!(
-            !message["content"]
-                .as_str()
-                .expect("content is a string")
-                .is_empty()
-        );
+        assert!(!message["content"].as_str().expect("content is a string").is_empty());
         assert!(!message.contains_key("tool_calls"));
         for hidden in ["reasoning", "reasoning_content", "thinking"] {
             assert!(!message.contains_key(hidden), "{hidden} was passed on");
@@ -85,16 +76,10 @@ impl Response {
     #[track_caller]
     pub fn assert_plain_json(&self) {
         assert_eq!(self.header("content-type"), Some("application/json"));
-        assert_eq!(
-            self.header("content-length"),
-            Some(self.body.len().to_string().as_str())
-        );
+        assert_eq!(self.header("content-length"), Some(self.body.len().to_string().as_str()));
         assert_eq!(self.header("transfer-encoding"), None);
         assert_eq!(self.header("content-encoding"), None);
-        let crossing = self
-            .headers
-            .iter()
-            .find(|(name, _)| name.starts_with("access-control-"));
+        let crossing = self.headers.iter().find(|(name, _)| name.starts_with("access-control-"));
         assert_eq!(crossing, None);
         assert!(!self.body.starts_with(b"\xEF\xBB\xBF"), "a byte order mark");
     }
@@ -104,9 +89,7 @@ impl Response {
     pub fn assert_error<'code>(&self, status: u16, code: impl Into<Option<&'code str>>) {
         self.assert_error_shape(status);
         let json = self.json();
-        let found = json["error"]
-            .get("code")
-            .map(|code| code.as_str().expect("a code is a string"));
+        let found = json["error"].get("code").map(|code| code.as_str().expect("a code is a string"));
         assert_eq!(found, code.into(), "code of {json}");
     }
 
@@ -128,29 +111,16 @@ impl Response {
         let error = json["error"].as_object().expect("error is an object");
         let message = error["message"].as_str().expect("a message");
         assert!(!message.is_empty());
-        assert!(
-            !shown.contains(CANARY),
-            "an error body shows what is secret"
-        );
-        let class = if status < 500 {
-            "invalid_request_error"
-        } else {
-            "server_error"
-        };
+        assert!(!shown.contains(CANARY), "an error body shows what is secret");
+        let class = if status < 500 { "invalid_request_error" } else { "server_error" };
         assert_eq!(error["type"], class);
         if let Some(code) = error.get("code") {
-            assert!(
-                CODES.iter().any(|known| code == known),
-                "{code} is not in the vocabulary"
-            );
+            assert!(CODES.iter().any(|known| code == known), "{code} is not in the vocabulary");
         }
         if [400, 404, 413, 422].contains(&status) {
             let message = message.to_lowercase();
             for words in TRIGGERS {
-                assert!(
-                    !in_order(&message, words),
-                    "the app would misread: {message}"
-                );
+                assert!(!in_order(&message, words), "the app would misread: {message}");
             }
         }
     }

@@ -39,7 +39,8 @@ pub const TOKEN: &str = "CANARY-7f3a-token-0123456789abcdef";
 pub const REPLY: &str = "The answer of the model, CANARY-7f3a.";
 
 /// The contract's sentence in the place of an earlier picture that the model does not get.
-pub const DISCLOSURE: &str = "An image was attached in this earlier message, but this adapter cannot inspect it. Do not infer its contents.";
+pub const DISCLOSURE: &str =
+    "An image was attached in this earlier message, but this adapter cannot inspect it. Do not infer its contents.";
 
 /// The note in the place of an earlier part of a type that Weir does not know.
 pub const OMITTED: &str = "[An attachment of a kind this adapter cannot pass on was omitted here.]";
@@ -53,8 +54,6 @@ pub fn secret(text: &str) -> String {
 }
 
 /// Runs `work` on its own thread; joined by the caller.
-pub fn spawn<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> std::thread::JoinHandle<T> {
+pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::thread::JoinHandle<T> {
     std::thread::spawn(work)
 }

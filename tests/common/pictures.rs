@@ -63,11 +63,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     for byte in bytes {
         crc ^= u32::from(*byte);
         for _ in 0..8 {
-            crc = if crc & 1 == 1 {
-                (crc >> 1) ^ 0xEDB8_8320
-            } else {
-                crc >> 1
-            };
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 };
         }
     }
     !crc
@@ -95,10 +91,7 @@ fn with_canary(prefix: &[u8], tag: u8) -> Vec<u8> {
 
 /// Begins as a JPEG file does.
 pub fn jpeg(tag: u8) -> Vec<u8> {
-    let mut bytes = with_canary(
-        b"\xFF\xD8\xFF\xE0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00",
-        tag,
-    );
+    let mut bytes = with_canary(b"\xFF\xD8\xFF\xE0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00", tag);
     bytes.extend_from_slice(&[0xFF, 0xD9]);
     bytes
 }

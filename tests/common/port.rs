@@ -38,9 +38,7 @@ impl ReservedPort {
     /// From now on a scripted model server listens here.
     pub fn start(self) -> ScriptedUpstream {
         let runtime = runtime();
-        let listener: TcpListener = runtime
-            .block_on(async { self.socket.listen(128)?.into_std() })
-            .unwrap();
+        let listener: TcpListener = runtime.block_on(async { self.socket.listen(128)?.into_std() }).unwrap();
         listener.set_nonblocking(false).unwrap();
         ScriptedUpstream::on(listener)
     }
@@ -48,8 +46,5 @@ impl ReservedPort {
 
 /// A runtime for the few socket options that only tokio offers without unsafe code.
 pub fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap()
 }

@@ -26,10 +26,7 @@ pub struct Recorded {
 impl Recorded {
     /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
     /// The body as JSON.
@@ -39,10 +36,7 @@ impl Recorded {
 
     /// The messages of a turn.
     pub fn messages(&self) -> Vec<Value> {
-        self.json()["messages"]
-            .as_array()
-            .expect("no messages were sent")
-            .clone()
+        self.json()["messages"].as_array().expect("no messages were sent").clone()
     }
 
     /// Whether it asks for a turn.
@@ -52,11 +46,7 @@ impl Recorded {
 }
 
 /// Reads the next request of a connection; `None` at its end.
-pub fn read_request(
-    connection: usize,
-    stream: &mut TcpStream,
-    buffer: &mut Vec<u8>,
-) -> Option<Recorded> {
+pub fn read_request(connection: usize, stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Recorded> {
     let end = loop {
         if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
             break end;
@@ -72,15 +62,8 @@ pub fn read_request(
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
         .collect();
-    let mut request = Recorded {
-        connection,
-        method,
-        target,
-        headers,
-        body: Vec::new(),
-        arrived: Instant::now(),
-        closed: None,
-    };
+    let mut request =
+        Recorded { connection, method, target, headers, body: Vec::new(), arrived: Instant::now(), closed: None };
     if request.header("transfer-encoding").is_some() {
         loop {
             let line = loop {

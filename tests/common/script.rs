@@ -44,12 +44,7 @@ impl Gate {
     /// Whether it was opened within `patience`.
     pub fn wait(&self, patience: Duration) -> bool {
         let open = self.0.0.lock().unwrap();
-        *self
-            .0
-            .1
-            .wait_timeout_while(open, patience, |open| !*open)
-            .unwrap()
-            .0
+        *self.0.1.wait_timeout_while(open, patience, |open| !*open).unwrap().0
     }
 }
 
@@ -94,10 +89,7 @@ impl Script {
 
     /// A whole stream of these events (the text after `data: `).
     pub fn events<E: AsRef<str>>(events: &[E]) -> Self {
-        let events: Vec<String> = events
-            .iter()
-            .map(|event| event.as_ref().to_owned())
-            .collect();
+        let events: Vec<String> = events.iter().map(|event| event.as_ref().to_owned()).collect();
         Self::steps(vec![Step::Send(sse_answer(&events))])
     }
 
@@ -145,27 +137,18 @@ impl Script {
 
     /// Some text, then nothing.
     pub fn hang_mid_body() -> Self {
-        Self::steps(vec![
-            Step::Send(partial_stream("Half an answer")),
-            Step::Hang,
-        ])
+        Self::steps(vec![Step::Send(partial_stream("Half an answer")), Step::Hang])
     }
 
     /// Text without an end.
     pub fn dribble() -> Self {
         let piece = chunk(format!("data: {}\n\n", delta(&format!("word {CANARY} "))).as_bytes());
-        Self::steps(vec![
-            Step::Send(stream_head()),
-            Step::Dribble(piece, Duration::from_millis(50)),
-        ])
+        Self::steps(vec![Step::Send(stream_head()), Step::Dribble(piece, Duration::from_millis(50))])
     }
 
     /// A stream of this piece as fast as it is taken, until the other side hangs up.
     pub fn endless(piece: &[u8]) -> Self {
-        Self::steps(vec![
-            Step::Send(stream_head()),
-            Step::Dribble(piece.to_vec(), Duration::ZERO),
-        ])
+        Self::steps(vec![Step::Send(stream_head()), Step::Dribble(piece.to_vec(), Duration::ZERO)])
     }
 
     /// Closes without a byte.
@@ -175,18 +158,12 @@ impl Script {
 
     /// Some text, then an orderly close without the end of the body.
     pub fn close_mid_body() -> Self {
-        Self::steps(vec![
-            Step::Send(partial_stream("Half an answer")),
-            Step::Close,
-        ])
+        Self::steps(vec![Step::Send(partial_stream("Half an answer")), Step::Close])
     }
 
     /// Some text, then a reset.
     pub fn reset_mid_body() -> Self {
-        Self::steps(vec![
-            Step::Send(partial_stream("Half an answer")),
-            Step::Reset,
-        ])
+        Self::steps(vec![Step::Send(partial_stream("Half an answer")), Step::Reset])
     }
 
     /// A reset without a byte.
@@ -217,9 +194,7 @@ impl Script {
     pub fn echo() -> Self {
         Self::from_fn(|request| {
             let messages = request.messages();
-            let last = messages
-                .last()
-                .and_then(|message| message["content"].as_str());
+            let last = messages.last().and_then(|message| message["content"].as_str());
             let text = format!("echo {}", last.unwrap_or_default());
             Self::text(&text).for_request(request)
         })
@@ -241,10 +216,7 @@ fn chunk_json(delta: Value, reason: Value) -> String {
 
 /// The events of a whole answer.
 pub fn text_events(text: &str, reason: &str) -> Vec<String> {
-    let mut events = vec![chunk_json(
-        json!({"role": "assistant", "content": ""}),
-        Value::Null,
-    )];
+    let mut events = vec![chunk_json(json!({"role": "assistant", "content": ""}), Value::Null)];
     let characters: Vec<char> = text.chars().collect();
     for piece in characters.chunks(characters.len().div_ceil(3).max(1)) {
         events.push(delta(&piece.iter().collect::<String>()));
@@ -263,9 +235,7 @@ pub fn text_events(text: &str, reason: &str) -> Vec<String> {
 
 fn partial_stream(text: &str) -> Vec<u8> {
     let mut bytes = stream_head();
-    bytes.extend(chunk(
-        format!("data: {}\n\n", delta(&format!("{text} {CANARY}"))).as_bytes(),
-    ));
+    bytes.extend(chunk(format!("data: {}\n\n", delta(&format!("{text} {CANARY}"))).as_bytes()));
     bytes
 }
 
@@ -279,8 +249,7 @@ fn sse_answer(events: &[String]) -> Vec<u8> {
 }
 
 fn stream_head() -> Vec<u8> {
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        .to_vec()
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec()
 }
 
 /// One chunk of a chunked body with one event with this text.
@@ -297,11 +266,9 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
 
 /// A whole answer with a length.
 pub fn http_answer(status: u16, content_type: &str, body: &[u8]) -> Vec<u8> {
-    let mut answer = format!(
-        "HTTP/1.1 {status} Scripted\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    )
-    .into_bytes();
+    let mut answer =
+        format!("HTTP/1.1 {status} Scripted\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n", body.len())
+            .into_bytes();
     answer.extend_from_slice(body);
     answer
 }

@@ -162,29 +162,15 @@ impl Builder {
     fn configuration(&self, directory: &Path) -> String {
         let mut file = format!("{}\ntoken_file = \"adapter.token\"\n", self.top.join("\n"));
         for upstream in &self.upstreams {
-            let Upstream {
-                name,
-                url,
-                kind,
-                settings,
-                key,
-            } = upstream;
-            write!(
-                file,
-                "[upstream.{name}]\nurl = \"{url}\"\nkind = \"{kind}\"\n"
-            )
-            .unwrap();
+            let Upstream { name, url, kind, settings, key } = upstream;
+            write!(file, "[upstream.{name}]\nurl = \"{url}\"\nkind = \"{kind}\"\n").unwrap();
             if let Some(key) = key {
                 std::fs::write(directory.join(format!("{name}.key")), key).unwrap();
                 writeln!(file, "api_key_file = \"{name}.key\"").unwrap();
             }
             writeln!(file, "{}", settings.join("\n")).unwrap();
         }
-        for (table, lines) in [
-            ("models", &self.models),
-            ("limits", &self.limits),
-            ("timeouts", &self.timeouts),
-        ] {
+        for (table, lines) in [("models", &self.models), ("limits", &self.limits), ("timeouts", &self.timeouts)] {
             write!(file, "[{table}]\n{}\n", lines.join("\n")).unwrap();
         }
         let mut ids: Vec<&String> = self.overrides.iter().map(|(id, _)| id).collect();
@@ -195,35 +181,20 @@ impl Builder {
                 writeln!(file, "{line}").unwrap();
             }
         }
-        write!(
-            file,
-            "[log]\nlevel = \"trace\"\n{}\n",
-            self.extra.join("\n")
-        )
-        .unwrap();
+        write!(file, "[log]\nlevel = \"trace\"\n{}\n", self.extra.join("\n")).unwrap();
         file
     }
 
     fn spawn(&self) -> (TempDir, Child) {
         let directory = TempDir::new().unwrap();
-        let token = self
-            .token_file
-            .clone()
-            .unwrap_or_else(|| [&self.token[..], b"\n"].concat());
+        let token = self.token_file.clone().unwrap_or_else(|| [&self.token[..], b"\n"].concat());
         let token_file = directory.path().join("adapter.token");
         std::fs::write(&token_file, token).unwrap();
-        std::fs::set_permissions(
-            &token_file,
-            std::os::unix::fs::PermissionsExt::from_mode(0o600),
-        )
-        .unwrap();
+        std::fs::set_permissions(&token_file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let file = directory.path().join("adapter.toml");
         std::fs::write(&file, self.configuration(directory.path())).unwrap();
         let mut command = weir_command();
-        command
-            .arg("--config")
-            .arg(&file)
-            .current_dir(directory.path());
+        command.arg("--config").arg(&file).current_dir(directory.path());
         for (name, value) in &self.environment {
             command.env(name, value);
         }
@@ -248,10 +219,7 @@ impl Builder {
     pub fn refused(self) -> Refusal {
         let (_directory, child) = self.spawn();
         let (code, output) = run_to_end(child);
-        assert!(
-            !output.contains("listening on"),
-            "it served in spite of a bad configuration"
-        );
+        assert!(!output.contains("listening on"), "it served in spite of a bad configuration");
         Refusal { code, output }
     }
 }
@@ -274,14 +242,7 @@ pub fn weir_command() -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ADAPTER_")) {
         command.env_remove(name);
     }
-    for proxy in [
-        "HTTP_PROXY",
-        "http_proxy",
-        "HTTPS_PROXY",
-        "https_proxy",
-        "ALL_PROXY",
-        "all_proxy",
-    ] {
+    for proxy in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         command.env(proxy, "http://127.0.0.1:9");
     }
     command

@@ -64,17 +64,10 @@ impl ScriptedUpstream {
             close_discovery: false,
             stopped: false,
         };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-        });
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || accept(&listener, &accepting));
-        Self {
-            address,
-            shared,
-            held: Mutex::new(None),
-        }
+        Self { address, shared, held: Mutex::new(None) }
     }
 
     /// As a llama.cpp server: says so, and says whether its model sees pictures.
@@ -136,27 +129,18 @@ impl ScriptedUpstream {
 
     /// The turns that arrived.
     pub fn chats(&self) -> Vec<Recorded> {
-        self.requests()
-            .into_iter()
-            .filter(Recorded::is_chat)
-            .collect()
+        self.requests().into_iter().filter(Recorded::is_chat).collect()
     }
 
     /// How many turns arrived.
     pub fn chat_count(&self) -> usize {
         let state = self.shared.state.lock().unwrap();
-        state
-            .requests
-            .iter()
-            .filter(|request| request.is_chat())
-            .count()
+        state.requests.iter().filter(|request| request.is_chat()).count()
     }
 
     /// The last turn that arrived.
     pub fn last_chat(&self) -> Recorded {
-        self.chats()
-            .pop()
-            .expect("no turn reached the model server")
+        self.chats().pop().expect("no turn reached the model server")
     }
 
     /// Nothing but discovery arrived.
@@ -166,26 +150,14 @@ impl ScriptedUpstream {
 
     /// Waits until this many turns have arrived.
     pub fn wait_for_chats(&self, count: usize) -> Vec<Recorded> {
-        self.wait(CEILING, |state| {
-            state
-                .requests
-                .iter()
-                .filter(|request| request.is_chat())
-                .count()
-                >= count
-        });
+        self.wait(CEILING, |state| state.requests.iter().filter(|request| request.is_chat()).count() >= count);
         self.chats()
     }
 
     /// Waits until the other side has closed the connection of turn `index`; when it did.
     pub fn wait_closed(&self, index: usize) -> Instant {
         let closed = |state: &State| {
-            state
-                .requests
-                .iter()
-                .filter(|request| request.is_chat())
-                .nth(index)
-                .and_then(|chat| chat.closed)
+            state.requests.iter().filter(|request| request.is_chat()).nth(index).and_then(|chat| chat.closed)
         };
         self.wait(CEILING, |state| closed(state).is_some());
         closed(&self.shared.state.lock().unwrap()).unwrap()
@@ -193,11 +165,8 @@ impl ScriptedUpstream {
 
     fn wait(&self, patience: Duration, condition: impl Fn(&State) -> bool) {
         let state = self.shared.state.lock().unwrap();
-        let (_state, timeout) = self
-            .shared
-            .changed
-            .wait_timeout_while(state, patience, |state| !condition(state))
-            .unwrap();
+        let (_state, timeout) =
+            self.shared.changed.wait_timeout_while(state, patience, |state| !condition(state)).unwrap();
         assert!(!timeout.timed_out(), "the model server waited in vain");
     }
 
@@ -252,10 +221,7 @@ fn serve(connection: usize, mut stream: TcpStream, shared: &Shared) {
         let (index, script, closes) = {
             let mut state = shared.state.lock().unwrap();
             let script = if request.is_chat() {
-                state
-                    .queue
-                    .pop_front()
-                    .unwrap_or_else(|| state.chat.clone())
+                state.queue.pop_front().unwrap_or_else(|| state.chat.clone())
             } else if request.target.starts_with("/v1/models") {
                 state.models.clone()
             } else if request.target.starts_with("/props") {
@@ -272,9 +238,7 @@ fn serve(connection: usize, mut stream: TcpStream, shared: &Shared) {
         if closes {
             announce_close(&mut steps);
         }
-        let open = steps
-            .into_iter()
-            .all(|step| perform(step, &mut stream, shared));
+        let open = steps.into_iter().all(|step| perform(step, &mut stream, shared));
         if !open {
             note_closed(shared, index);
             return;
@@ -294,10 +258,7 @@ fn note_closed(shared: &Shared, index: usize) {
 
 fn announce_close(steps: &mut Vec<Step>) {
     if let Some(Step::Send(bytes)) = steps.first_mut() {
-        let end = bytes
-            .windows(2)
-            .position(|two| two == b"\r\n")
-            .map_or(0, |end| end + 2);
+        let end = bytes.windows(2).position(|two| two == b"\r\n").map_or(0, |end| end + 2);
         bytes.splice(end..end, *b"Connection: close\r\n");
     }
     steps.push(Step::Close);
@@ -345,18 +306,10 @@ fn perform(step: Step, stream: &mut TcpStream, shared: &Shared) -> bool {
             let _entered = runtime.enter();
             let clone = stream.try_clone().unwrap();
             clone.set_nonblocking(true).unwrap();
-            tokio::net::TcpStream::from_std(clone)
-                .unwrap()
-                .set_zero_linger()
-                .unwrap();
+            tokio::net::TcpStream::from_std(clone).unwrap().set_zero_linger().unwrap();
             // The clones that can close everything at the end would keep the socket open.
             let own = stream.peer_addr().ok();
-            shared
-                .state
-                .lock()
-                .unwrap()
-                .streams
-                .retain(|known| known.peer_addr().ok() != own);
+            shared.state.lock().unwrap().streams.retain(|known| known.peer_addr().ok() != own);
             false
         }
     }

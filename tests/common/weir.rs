@@ -23,10 +23,8 @@ impl Output {
     /// Reads both streams of the child on their own threads.
     pub fn collect(child: &mut Child) -> Self {
         let text = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
-        let streams: [Box<dyn Read + Send>; 2] = [
-            Box::new(child.stdout.take().unwrap()),
-            Box::new(child.stderr.take().unwrap()),
-        ];
+        let streams: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
         let readers = streams
             .into_iter()
             .map(|mut stream| {
@@ -60,12 +58,7 @@ impl Output {
             if Instant::now() > until || self.readers.iter().all(JoinHandle::is_finished) {
                 return None;
             }
-            text = self
-                .text
-                .1
-                .wait_timeout(text, Duration::from_millis(200))
-                .unwrap()
-                .0;
+            text = self.text.1.wait_timeout(text, Duration::from_millis(200)).unwrap().0;
         }
     }
 
@@ -112,13 +105,7 @@ impl Weir {
             let _ = child.wait();
             panic!("it does not serve:\n{}", output.finish());
         };
-        Self {
-            child,
-            output: Some(output),
-            address,
-            token,
-            directory,
-        }
+        Self { child, output: Some(output), address, token, directory }
     }
 
     /// Where it listens.
@@ -139,12 +126,7 @@ impl Weir {
     /// Waits until it has written a text.
     pub fn wait_for_output(&self, text: &str) {
         let output = self.output.as_ref().unwrap();
-        assert!(
-            output
-                .wait_for(|all| all.contains(text).then_some(()))
-                .is_some(),
-            "never wrote {text}"
-        );
+        assert!(output.wait_for(|all| all.contains(text).then_some(())).is_some(), "never wrote {text}");
     }
 
     /// A new connection.
@@ -192,9 +174,7 @@ impl Weir {
         let answer = self.get("/v1/models");
         assert_eq!(answer.status, 200);
         let data = answer.json()["data"].as_array().unwrap().clone();
-        data.iter()
-            .map(|entry| entry["id"].as_str().unwrap().to_owned())
-            .collect()
+        data.iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
     }
 
     /// A line of `/proc/PID/status`, in KiB.
@@ -206,11 +186,7 @@ impl Weir {
 
     /// Sends SIGTERM.
     pub fn terminate(&self) {
-        let status = Command::new("kill")
-            .arg("-TERM")
-            .arg(self.pid().to_string())
-            .status()
-            .unwrap();
+        let status = Command::new("kill").arg("-TERM").arg(self.pid().to_string()).status().unwrap();
         assert!(status.success());
     }
 
@@ -228,11 +204,7 @@ impl Weir {
 
     /// The usual token.
     pub fn token(&self) -> &[u8] {
-        if self.token.is_empty() {
-            TOKEN.as_bytes()
-        } else {
-            &self.token
-        }
+        if self.token.is_empty() { TOKEN.as_bytes() } else { &self.token }
     }
 }
 

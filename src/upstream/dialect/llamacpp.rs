@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Discovery, DiscoveryError, ModelFacts, Sight, documents_of};
+use super::{Dialect, Discovery, DiscoveryError, ModelFacts, Sight, document_of};
 use crate::contract::ImageKind;
 use crate::upstream::client::Client;
 
@@ -13,8 +13,9 @@ pub(super) async fn complete(
     mut discovery: Discovery,
     entries: &[Value],
 ) -> Result<Discovery, DiscoveryError> {
+    discovery.dialect = Dialect::LlamaCpp;
     discovery.server = Some("llama.cpp".to_owned());
-    let props = documents_of(&client.get("/props").await?)?;
+    let props = document_of(&client.get("/props").await?)?;
     discovery.version = props.get("build_info").and_then(Value::as_str).map(str::to_owned);
     if props.get("role").and_then(Value::as_str) == Some("router") {
         for model in &mut discovery.models {

@@ -1,7 +1,10 @@
 //! The ways in which model servers are spoken to: ask what they have, write a question, read an answer.
 
 mod llamacpp;
+pub mod ollama;
 mod openai;
+pub mod probe_image;
+mod vllm;
 
 use http::StatusCode;
 use serde_json::Value;
@@ -12,6 +15,10 @@ use super::lenient;
 use super::piece::{Piece, ToolCall};
 use crate::contract::{Conversation, ImageKind};
 use crate::settings::{Kind, Reasoning};
+use ollama::ShownModels;
+
+/// What a tool's result says when an engine calls a tool that nobody offered.
+const NO_SUCH_TOOL: &str = "This tool is not available. Answer without it.";
 
 /// How one server is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +28,10 @@ pub enum Dialect {
     OpenAi,
     /// The same toward llama.cpp's `llama-server`.
     LlamaCpp,
+    /// The same toward vLLM.
+    Vllm,
+    /// Ollama's own `POST /api/chat`.
+    Ollama,
 }
 
 /// What a model can see, and how that is known.
@@ -52,7 +63,7 @@ impl Sight {
 }
 
 /// What a server tells about one of its models.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelFacts {
     /// The name under which the server knows it.
     pub name: String,
@@ -60,8 +71,16 @@ pub struct ModelFacts {
     pub id: String,
     /// What it can see.
     pub sight: Sight,
-    /// How many tokens one conversation with it may have, if that is known.
+    /// How many tokens one conversation with it may have now, if that is known.
     pub context: Option<u64>,
+    /// How many it was trained for, if that is known; more cannot be asked for.
+    pub trained_context: Option<u64>,
+    /// Whether it reasons before it answers, if that is known.
+    pub reasons: Option<bool>,
+    /// What a token of context costs in memory, in bytes, if that can be told.
+    pub cache_bytes_a_token: Option<u64>,
+    /// What tells this model from another under the same name.
+    pub digest: Option<String>,
 }
 
 /// What a server tells about itself and its models.
@@ -110,6 +129,12 @@ pub struct Question<'a> {
     pub conversation: &'a Conversation,
     /// How much the model shall reason.
     pub reasoning: Reasoning,
+    /// Whether it can, if that is known.
+    pub reasons: Option<bool>,
+    /// The context in tokens that Ollama is asked for; `None` leaves that to it.
+    pub context_to_ask_for: Option<u64>,
+    /// How long Ollama keeps the model loaded, in its own words.
+    pub keep_alive: Option<&'a str>,
     /// Calls of tools that the model made a moment ago and that are now answered as not available.
     pub unanswered_calls: &'a [ToolCall],
 }
@@ -120,27 +145,32 @@ impl Dialect {
         match self {
             Dialect::OpenAi => "OpenAI chat completions",
             Dialect::LlamaCpp => "llama.cpp's OpenAI chat completions",
+            Dialect::Vllm => "vLLM's OpenAI chat completions",
+            Dialect::Ollama => "Ollama's own /api/chat",
         }
     }
 
     /// The path that turns are sent to.
     pub fn chat_path(self) -> &'static str {
         match self {
-            Dialect::OpenAi | Dialect::LlamaCpp => openai::CHAT,
+            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm => openai::CHAT,
+            Dialect::Ollama => ollama::CHAT,
         }
     }
 
     /// Writes a question as the server's request body.
     pub fn encode(self, question: &Question<'_>) -> SlicedBody {
         match self {
-            Dialect::OpenAi | Dialect::LlamaCpp => openai::encode(question),
+            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm => openai::encode(question),
+            Dialect::Ollama => ollama::encode(question),
         }
     }
 
     /// Reads one document of an answer; `None` if it reports a failure.
     pub fn decode(self, document: &Value) -> Option<Piece> {
         match self {
-            Dialect::OpenAi | Dialect::LlamaCpp => openai::decode(document),
+            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm => openai::decode(document),
+            Dialect::Ollama => ollama::decode(document),
         }
     }
 
@@ -149,20 +179,83 @@ impl Dialect {
         match self {
             Dialect::OpenAi => openai::decodes(kind),
             Dialect::LlamaCpp => llamacpp::decodes(kind),
+            Dialect::Vllm => vllm::decodes(kind),
+            Dialect::Ollama => ollama::decodes(kind),
+        }
+    }
+
+    /// How many turns such a server runs at once when neither it nor the settings tell.
+    pub fn turns_at_once(self) -> usize {
+        match self {
+            // A router's children do not tell; one turn is what each always runs.
+            Dialect::LlamaCpp => 1,
+            // The whole server: two models may evict each other (OLLAMA_NUM_PARALLEL is 1 unless set).
+            Dialect::Ollama => 1,
+            Dialect::OpenAi => 4,
+            // Continuous batching.
+            Dialect::Vllm => 64,
         }
     }
 }
 
-/// Finds out what a server has. Every call that is made loads nothing and wakes nothing.
+/// Finds out what a server is and what it has. Every call that is made loads nothing and wakes nothing.
+///
+/// What it is, is judged by what it says and never by a status alone: LM Studio answers 200 on paths that it does not know, and
+/// SGLang, LocalAI and KoboldCpp imitate Ollama.
 ///
 /// # Errors
 /// The server is away, loading, or not one that is understood.
-pub async fn discover(client: &Client, kind: Kind) -> Result<Discovery, DiscoveryError> {
-    openai::discover(client, kind).await
+pub async fn discover(client: &Client, kind: Kind, shown: &ShownModels) -> Result<Discovery, DiscoveryError> {
+    if kind == Kind::Ollama {
+        match ollama::discover(client, shown).await {
+            // A front that exposes only /v1 is spoken to there.
+            Err(DiscoveryError::Refused(_) | DiscoveryError::NotUnderstood) => {}
+            found => return found,
+        }
+    }
+    let fetched = client.get("/v1/models").await?;
+    let listed = document_of(&fetched).and_then(|list| openai::read_list(&list));
+    let says_llamacpp = fetched.headers.get("server").is_some_and(|server| server == "llama.cpp");
+    if kind == Kind::Auto && !says_llamacpp {
+        let nothing_better = match &listed {
+            Ok(list) => !openai::names_its_maker(list),
+            Err(error) => matches!(error, DiscoveryError::Refused(_) | DiscoveryError::NotUnderstood),
+        };
+        if nothing_better && is_ollama(client).await {
+            return ollama::discover(client, shown).await;
+        }
+    }
+    let list = listed?;
+    let owner = list.owner.as_deref();
+    let discovery = Discovery {
+        server: list.owner.clone(),
+        models: list.models,
+        // Ollama's list has the namespace for an owner.
+        tagged: kind == Kind::Ollama || (kind == Kind::Auto && owner == Some("library")),
+        ..Discovery::default()
+    };
+    match kind {
+        Kind::LlamaCpp => llamacpp::complete(client, discovery, &list.entries).await,
+        Kind::Auto | Kind::OpenAi if says_llamacpp || owner == Some("llamacpp") => {
+            llamacpp::complete(client, discovery, &list.entries).await
+        }
+        Kind::Vllm => Ok(vllm::complete(client, discovery, &list.entries).await?),
+        Kind::Auto if owner == Some("vllm") => Ok(vllm::complete(client, discovery, &list.entries).await?),
+        _ => Ok(discovery),
+    }
 }
 
-/// The JSON of a discovery answer.
-fn documents_of(fetched: &Fetched) -> Result<Value, DiscoveryError> {
+/// Ollama says so at its root and tells a version; KoboldCpp imitates both, and has a route of its own.
+async fn is_ollama(client: &Client) -> bool {
+    let root = client.get("/").await.is_ok_and(|root| root.body.trim_ascii() == b"Ollama is running");
+    let says_version = |fetched: &Fetched| document_of(fetched).is_ok_and(|version| version.get("version").is_some());
+    let says_kobold = |fetched: &Fetched| document_of(fetched).is_ok_and(|version| version.get("result").is_some());
+    root && client.get("/api/version").await.is_ok_and(|fetched| says_version(&fetched))
+        && !client.get("/api/extra/version").await.is_ok_and(|fetched| says_kobold(&fetched))
+}
+
+/// The JSON object of a discovery answer.
+fn document_of(fetched: &Fetched) -> Result<Value, DiscoveryError> {
     match fetched.status {
         status if status.is_success() => lenient::read(&fetched.body).ok_or(DiscoveryError::NotUnderstood),
         status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(DiscoveryError::Credentials(status)),

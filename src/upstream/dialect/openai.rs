@@ -2,18 +2,14 @@
 
 use serde_json::Value;
 
-use super::{Dialect, Discovery, DiscoveryError, ModelFacts, Question, Sight, base_of_path, documents_of};
+use super::{DiscoveryError, ModelFacts, Question, base_of_path};
 use crate::contract::{ImageKind, Message, Part, Role, Usage};
-use crate::settings::{Kind, Reasoning};
+use crate::settings::Reasoning;
 use crate::upstream::body::SlicedBody;
-use crate::upstream::client::Client;
 use crate::upstream::piece::{End, Piece, ToolCall};
 
 /// Where turns are sent.
 pub(super) const CHAT: &str = "/v1/chat/completions";
-
-/// What a tool's result says when an engine calls a tool that nobody offered.
-const NO_SUCH_TOOL: &str = "This tool is not available. Answer without it.";
 
 /// Writes the request. Only what the contract defines goes out; an array of parts only where there is a picture, because
 /// Ollama's `/v1` tears an array into one message a part.
@@ -97,7 +93,7 @@ fn encode_unanswered_calls(calls: &[ToolCall], body: &mut SlicedBody) {
     body.json(&serde_json::json!({"role": "assistant", "content": "", "tool_calls": as_sent}));
     for call in calls {
         body.literal(",");
-        body.json(&serde_json::json!({"role": "tool", "tool_call_id": call.id, "content": NO_SUCH_TOOL}));
+        body.json(&serde_json::json!({"role": "tool", "tool_call_id": call.id, "content": super::NO_SUCH_TOOL}));
     }
 }
 
@@ -205,30 +201,32 @@ fn short_word(value: Option<&Value>) -> Option<String> {
     clean.then(|| word.to_owned())
 }
 
-/// Asks which models there are. Nothing here loads one.
-///
-/// # Errors
-/// There is no list: the server is away, loading, refuses, or is no OpenAI-compatible server.
-pub(super) async fn discover(client: &Client, kind: Kind) -> Result<Discovery, DiscoveryError> {
-    let fetched = client.get("/v1/models").await?;
-    let list = documents_of(&fetched)?;
+/// The list of models as a server gives it.
+pub(super) struct List {
+    /// Who made the first of them, which is how many servers name themselves.
+    pub(super) owner: Option<String>,
+    /// The models that can chat.
+    pub(super) models: Vec<ModelFacts>,
+    /// All entries as they came.
+    pub(super) entries: Vec<Value>,
+}
+
+/// Reads the answer of `GET /v1/models`.
+pub(super) fn read_list(list: &Value) -> Result<List, DiscoveryError> {
     let entries = match list.get("data") {
         // Ollama writes null for none.
-        Some(Value::Null) => &[],
-        Some(Value::Array(entries)) => entries.as_slice(),
+        Some(Value::Null) => Vec::new(),
+        Some(Value::Array(entries)) => entries.clone(),
         _ => return Err(DiscoveryError::NotUnderstood),
     };
-    let models = entries.iter().filter_map(read_model).collect();
-    let owner = entries.first().and_then(|entry| entry.get("owned_by")).and_then(Value::as_str);
-    let says_llamacpp = fetched.headers.get("server").is_some_and(|server| server == "llama.cpp");
-    // Ollama's list has the namespace for an owner, and every id a tag.
-    let tagged = kind == Kind::Ollama || (kind == Kind::Auto && owner == Some("library"));
-    let discovery = Discovery { server: owner.map(str::to_owned), models, tagged, ..Discovery::default() };
-    if says_llamacpp || owner == Some("llamacpp") {
-        let discovery = Discovery { dialect: Dialect::LlamaCpp, ..discovery };
-        return super::llamacpp::complete(client, discovery, entries).await;
-    }
-    Ok(discovery)
+    let owner = entries.first().and_then(|entry| entry.get("owned_by")).and_then(Value::as_str).map(str::to_owned);
+    Ok(List { owner, models: entries.iter().filter_map(read_model).collect(), entries })
+}
+
+/// Whether the list itself says which server it is, so that nothing else has to be asked.
+pub(super) fn names_its_maker(list: &List) -> bool {
+    let makers = ["llamacpp", "vllm", "sglang", "tabbyAPI", "me", "koboldcpp", "local", "organization_owner"];
+    list.owner.as_deref().is_some_and(|owner| makers.contains(&owner))
 }
 
 fn read_model(entry: &Value) -> Option<ModelFacts> {
@@ -244,8 +242,8 @@ fn read_model(entry: &Value) -> Option<ModelFacts> {
     Some(ModelFacts {
         name: id.to_owned(),
         id: base_of_path(id).to_owned(),
-        sight: Sight::Unknown,
         context: context.into_iter().flatten().find_map(Value::as_u64),
+        ..ModelFacts::default()
     })
 }
 

@@ -1,0 +1,309 @@
+//! Ollama in its own language: `POST /api/chat`, one JSON object a line.
+//!
+//! Its `/v1` route ignores the context, drops the start of a long conversation without a word, and tears one message with text
+//! and picture into two (v0.33.0); the native one does none of that when it is asked with `truncate: false`.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::{Dialect, Discovery, DiscoveryError, ModelFacts, Question, Sight, document_of};
+use crate::contract::{ImageKind, Message, Role, Text, Usage};
+use crate::settings::Reasoning;
+use crate::upstream::body::SlicedBody;
+use crate::upstream::client::Client;
+use crate::upstream::piece::{End, Piece, ToolCall};
+
+/// Where turns are sent.
+pub(super) const CHAT: &str = "/api/chat";
+
+/// What `/api/show` told of a model; asked once for each digest, since the answer holds the whole template and licence.
+#[derive(Debug, Default)]
+pub struct ShownModels(Mutex<HashMap<String, Shown>>);
+
+#[derive(Debug, Clone, Default)]
+struct Shown {
+    capabilities: Option<Vec<String>>,
+    has_projector: bool,
+    trained_context: Option<u64>,
+    configured_context: Option<u64>,
+    cache_bytes_a_token: Option<u64>,
+}
+
+/// Asks what there is: `/api/version`, `/api/tags`, `/api/ps`, and `/api/show` for models not shown before. None of them
+/// loads a model.
+///
+/// # Errors
+/// The server is away, or has no native interface.
+pub(super) async fn discover(client: &Client, shown: &ShownModels) -> Result<Discovery, DiscoveryError> {
+    let tags = document_of(&client.get("/api/tags").await?)?;
+    let listed = tags.get("models").ok_or(DiscoveryError::NotUnderstood)?;
+    let listed = listed.as_array().map(Vec::as_slice).unwrap_or_default();
+    let version = document_of(&client.get("/api/version").await?).ok();
+    let running = document_of(&client.get("/api/ps").await?).unwrap_or_default();
+    let mut models = Vec::new();
+    for entry in listed {
+        if let Some(facts) = read_model(client, shown, entry, &running).await? {
+            models.push(facts);
+        }
+    }
+    Ok(Discovery {
+        dialect: Dialect::Ollama,
+        server: Some("Ollama".to_owned()),
+        version: version.as_ref().and_then(|version| version.get("version")?.as_str().map(str::to_owned)),
+        models,
+        slots: None,
+        tagged: true,
+    })
+}
+
+async fn read_model(
+    client: &Client,
+    shown: &ShownModels,
+    entry: &Value,
+    running: &Value,
+) -> Result<Option<ModelFacts>, DiscoveryError> {
+    let word = |key: &str| entry.get(key).and_then(Value::as_str).filter(|word| !word.is_empty());
+    let Some(name) = word("name").or(word("model")) else { return Ok(None) };
+    // A remote model's answers come from somebody else's machine; whoever wants that can name it as an upstream of its own.
+    if word("remote_host").is_some() || word("remote_model").is_some() || name.chars().any(char::is_control) {
+        return Ok(None);
+    }
+    let digest = word("digest").unwrap_or(name);
+    let known = shown.0.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned();
+    let shown_now = match known {
+        Some(known) => known,
+        None => {
+            let fetched = client.ask("/api/show", &json!({"model": name})).await?;
+            let Ok(document) = document_of(&fetched) else { return Ok(None) };
+            let now = read_shown(&document);
+            shown.0.lock().unwrap_or_else(PoisonError::into_inner).insert(digest.to_owned(), now.clone());
+            now
+        }
+    };
+    let listed_capabilities = entry.get("capabilities").and_then(Value::as_array);
+    let capabilities = listed_capabilities.map(|words| read_words(words)).or(shown_now.capabilities);
+    let can = |what: &str| capabilities.as_ref().map(|words| words.iter().any(|word| word == what));
+    if can("completion") == Some(false) {
+        return Ok(None);
+    }
+    let is_this = |model: &&Value| model.get("name").and_then(Value::as_str) == Some(name);
+    let loaded = running.get("models").and_then(Value::as_array).and_then(|models| models.iter().find(is_this));
+    let effective = loaded.and_then(|model| model.get("context_length")).and_then(Value::as_u64);
+    Ok(Some(ModelFacts {
+        name: name.to_owned(),
+        id: name.to_owned(),
+        sight: match can("vision") {
+            Some(sees) => Sight::known(sees, "Ollama's capabilities"),
+            // Before it told capabilities, a vision model came with a projector.
+            None => Sight::known(shown_now.has_projector, "the projector in Ollama's /api/show"),
+        },
+        context: effective.or(shown_now.configured_context),
+        trained_context: shown_now.trained_context,
+        reasons: can("thinking"),
+        cache_bytes_a_token: shown_now.cache_bytes_a_token,
+        digest: word("digest").map(str::to_owned),
+    }))
+}
+
+fn read_words(words: &[Value]) -> Vec<String> {
+    words.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn read_shown(document: &Value) -> Shown {
+    let info = document.get("model_info");
+    let architecture =
+        info.and_then(|info| info.get("general.architecture")).and_then(Value::as_str).unwrap_or_default();
+    let number = |key: &str| info.and_then(|info| info.get(format!("{architecture}.{key}"))).and_then(Value::as_u64);
+    let families = document.pointer("/details/families").and_then(Value::as_array);
+    let old_vision_family = |family: &Value| matches!(family.as_str(), Some("clip" | "mllama"));
+    Shown {
+        capabilities: document.get("capabilities").and_then(Value::as_array).map(|words| read_words(words)),
+        has_projector: document.get("projector_info").is_some_and(|info| !info.is_null())
+            || families.is_some_and(|families| families.iter().any(old_vision_family)),
+        trained_context: number("context_length"),
+        configured_context: document.get("parameters").and_then(Value::as_str).and_then(read_num_ctx),
+        cache_bytes_a_token: cache_bytes_a_token(&number),
+    }
+}
+
+/// The Modelfile's own `num_ctx`, from the lines of its parameters.
+fn read_num_ctx(parameters: &str) -> Option<u64> {
+    parameters.lines().find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok())
+}
+
+/// What one token of context costs in the key and value cache at 16 bits, for saying what a context costs in memory.
+fn cache_bytes_a_token(number: &impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    let heads = number("attention.head_count")?;
+    let head = number("attention.key_length").or_else(|| number("embedding_length")?.checked_div(heads))?;
+    let key_value_heads = number("attention.head_count_kv").unwrap_or(heads);
+    Some(number("block_count")?.checked_mul(key_value_heads)?.checked_mul(head)? * 2 * 2)
+}
+
+/// Writes the request. `truncate: false` makes an overflow an honest refusal; the options are the same for every turn, since a
+/// value that differs from the loaded one makes Ollama load the model anew.
+pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
+    let mut body = SlicedBody::default();
+    body.literal("{\"model\":");
+    body.json(&question.model);
+    body.literal(",\"messages\":[");
+    let mut first = true;
+    for message in &question.conversation.messages {
+        encode_message(message, &mut first, &mut body);
+    }
+    encode_unanswered_calls(question.unanswered_calls, &mut body);
+    body.literal("],\"stream\":true,\"truncate\":false");
+    encode_reasoning(question, &mut body);
+    if let Some(keep_alive) = question.keep_alive {
+        body.literal(",\"keep_alive\":");
+        // A bare number is seconds and must be one in JSON, too; "30m" is a word.
+        match keep_alive.parse::<i64>() {
+            Ok(seconds) => body.json(&seconds),
+            Err(_) => body.json(&keep_alive),
+        }
+    }
+    if let Some(context) = question.context_to_ask_for {
+        body.literal(",\"options\":");
+        body.json(&json!({"num_ctx": context}));
+    }
+    body.literal("}");
+    body.finish()
+}
+
+/// A model that does not reason refuses to be told how to, except that `false` is always fine.
+fn encode_reasoning(question: &Question<'_>, body: &mut SlicedBody) {
+    let may = question.reasons != Some(false);
+    match question.reasoning {
+        Reasoning::Default => {}
+        Reasoning::Off => body.literal(",\"think\":false"),
+        Reasoning::Low if may => body.literal(",\"think\":\"low\""),
+        Reasoning::Medium if may => body.literal(",\"think\":\"medium\""),
+        Reasoning::High if may => body.literal(",\"think\":\"high\""),
+        Reasoning::Low | Reasoning::Medium | Reasoning::High => {}
+    }
+}
+
+/// One message with its pictures beside it. Ollama rewrites a literal `[img…]` in the text of a message that has pictures, so such a
+/// message is sent as two, text first.
+fn encode_message(message: &Message, first: &mut bool, body: &mut SlicedBody) {
+    let has_images = message.images().next().is_some();
+    let apart = has_images && message.texts().any(mentions_image_mark);
+    let has_text = message.texts().next().is_some();
+    if has_text || !has_images {
+        begin_message(message.role, first, body);
+        for (index, text) in message.texts().enumerate() {
+            if index > 0 {
+                body.literal("\\n");
+            }
+            body.slice(text.as_json());
+        }
+        body.literal("\"");
+        if !has_images || apart {
+            body.literal("}");
+        }
+    }
+    if has_images {
+        if apart || !has_text {
+            begin_message(message.role, first, body);
+            body.literal("\"");
+        }
+        for (index, image) in message.images().enumerate() {
+            body.literal(if index == 0 { ",\"images\":[\"" } else { ",\"" });
+            body.slice(image.payload_as_json());
+            body.literal("\"");
+        }
+        body.literal("]}");
+    }
+}
+
+/// Up to the opening quote of the content.
+fn begin_message(role: Role, first: &mut bool, body: &mut SlicedBody) {
+    if !std::mem::take(first) {
+        body.literal(",");
+    }
+    body.literal(match role {
+        Role::User => "{\"role\":\"user\",\"content\":\"",
+        Role::Assistant => "{\"role\":\"assistant\",\"content\":\"",
+    });
+}
+
+fn mentions_image_mark(text: &Text) -> bool {
+    let json = text.as_json();
+    // Either the mark itself, or an escape that could spell it.
+    memchr::memmem::find(json, b"[img").is_some() || memchr::memmem::find(json, b"\\u00").is_some()
+}
+
+fn encode_unanswered_calls(calls: &[ToolCall], body: &mut SlicedBody) {
+    if calls.is_empty() {
+        return;
+    }
+    let as_sent = |call: &ToolCall| {
+        let arguments: Value = serde_json::from_str(&call.arguments).ok().filter(Value::is_object).unwrap_or(json!({}));
+        json!({"function": {"name": call.name, "arguments": arguments}})
+    };
+    let sent: Vec<Value> = calls.iter().map(as_sent).collect();
+    body.literal(",");
+    body.json(&json!({"role": "assistant", "content": "", "tool_calls": sent}));
+    for call in calls {
+        body.literal(",");
+        body.json(&json!({"role": "tool", "tool_name": call.name, "content": super::NO_SUCH_TOOL}));
+    }
+}
+
+/// Reads one line of an answer; `None` if it reports a failure.
+pub(super) fn decode(document: &Value) -> Option<Piece> {
+    let message = document.get("message");
+    if message.is_none() && document.get("done").is_none() {
+        return None;
+    }
+    if document.get("error").is_some_and(|error| !error.is_null()) {
+        return None;
+    }
+    let text = message.and_then(|message| message.get("content")).and_then(Value::as_str).unwrap_or_default();
+    let thinking = message.and_then(|message| message.get("thinking")).and_then(Value::as_str).unwrap_or_default();
+    let calls = message.and_then(|message| message.get("tool_calls")).and_then(Value::as_array);
+    let done = document.get("done").and_then(Value::as_bool) == Some(true);
+    Some(Piece {
+        text: text.to_owned(),
+        reasoning: !thinking.is_empty(),
+        tool_calls: calls.map(|calls| calls.iter().enumerate().map(read_call).collect()).unwrap_or_default(),
+        end: done.then(|| match document.get("done_reason").and_then(Value::as_str) {
+            // Servers before 0.1.4x say only that they are done.
+            None => End::Stop,
+            Some(word) => End::from_word(word),
+        }),
+        whole: false,
+        id: None,
+        usage: done.then(|| read_usage(document)).flatten(),
+    })
+}
+
+fn read_call((place, call): (usize, &Value)) -> ToolCall {
+    let word = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let function = call.get("function");
+    let index = function.and_then(|function| function.get("index")).and_then(Value::as_u64);
+    ToolCall {
+        index: index.map_or(place, |index| index as usize),
+        id: word(call.get("id")),
+        name: word(function.and_then(|function| function.get("name"))),
+        arguments: function.and_then(|function| function.get("arguments")).map(Value::to_string).unwrap_or_default(),
+    }
+}
+
+/// Ollama leaves a count out when it is nought, for a prompt that was cached whole, too.
+fn read_usage(document: &Value) -> Option<Usage> {
+    let count = |key| document.get(key).and_then(Value::as_u64);
+    let (prompt_tokens, completion_tokens) = (count("prompt_eval_count"), count("eval_count"));
+    let total_tokens = prompt_tokens.zip(completion_tokens).map(|(prompt, completion)| prompt + completion);
+    (prompt_tokens.is_some() || completion_tokens.is_some()).then_some(Usage {
+        prompt_tokens,
+        completion_tokens,
+        total_tokens,
+    })
+}
+
+/// Ollama turns WebP into PNG itself and hands the rest to llama.cpp (v0.33.0).
+pub(super) fn decodes(kind: ImageKind) -> bool {
+    !matches!(kind, ImageKind::Heic | ImageKind::Svg | ImageKind::Avif)
+}
