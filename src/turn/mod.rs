@@ -21,7 +21,7 @@ use crate::settings::{Reasoning, Settings};
 use crate::upstream::Upstream;
 use crate::upstream::classify::{Classifier, Meaning};
 use crate::upstream::client::Broken;
-use crate::upstream::dialect::{Question, Sight};
+use crate::upstream::dialect::{Dialect, Question, Sight};
 use crate::upstream::exchange::Answer;
 use crate::upstream::pace::Pace;
 use crate::upstream::piece::ToolCall;
@@ -33,6 +33,12 @@ use outcome::Circumstances;
 /// More text than this for each token of a known context cannot fit, whatever the tokenizer: refused before it is sent, since
 /// llama-server would read it for minutes first.
 const MOST_BYTES_A_TOKEN: u64 = 16;
+
+/// Text of more than this for each token may be too long: where the server counts tokens, it is asked before the turn is sent.
+const BYTES_A_TOKEN_WORTH_COUNTING: u64 = 2;
+
+/// A prompt with more text than this for each token that the server says it read was not read whole.
+const MOST_BYTES_A_READ_TOKEN: u64 = 10;
 
 /// What all turns share.
 #[derive(Debug)]
@@ -83,9 +89,7 @@ impl Turns {
         refuse_what_cannot_fit(&conversation, candidate)?;
 
         let admission = &self.admissions[candidate.upstream];
-        let configured = upstream.settings.concurrency.map(|turns| turns.get() as usize);
-        let told = candidate.slots.map(|slots| slots.max(1) as usize);
-        admission.resize(configured.or(told).unwrap_or_else(|| candidate.dialect.turns_at_once()));
+        admission.resize(candidate.turns_at_once);
         let queued = Instant::now();
         let permit = admission.admit(latest_start(received, deadline)).await.map_err(|refused| match refused {
             NotAdmitted::QueueFull => Failure::queue_full("all places are taken and the queue is full"),
@@ -97,6 +101,7 @@ impl Turns {
         let _permit = permit?;
 
         let run = Run { turns: self, entry, candidate, upstream: &upstream, received, deadline };
+        run.refuse_what_is_counted_too_long(&conversation).await?;
         run.to_the_end(conversation, record).await
     }
 
@@ -181,6 +186,41 @@ enum Attempt {
 }
 
 impl Run<'_> {
+    /// The question as it is sent to this model.
+    fn question<'q>(
+        &'q self,
+        conversation: &'q Conversation,
+        reasoning: Reasoning,
+        unanswered_calls: &'q [ToolCall],
+    ) -> Question<'q> {
+        Question {
+            model: &self.candidate.name,
+            conversation,
+            reasoning,
+            reasons: self.candidate.reasons,
+            context_to_ask_for: self.candidate.context_to_ask_for,
+            keep_alive: self.upstream.settings.keep_alive.as_deref(),
+            unanswered_calls,
+        }
+    }
+
+    /// Where it is close, the server's own count decides before it is asked to generate.
+    async fn refuse_what_is_counted_too_long(&self, conversation: &Conversation) -> Result<(), Failure> {
+        let Some(context) = self.candidate.context else { return Ok(()) };
+        if conversation.text_bytes() as u64 <= context.saturating_mul(BYTES_A_TOKEN_WORTH_COUNTING) {
+            return Ok(());
+        }
+        let body = self.candidate.dialect.encode(&self.question(conversation, self.entry.reasoning, &[]));
+        let counting = self.upstream.count_tokens(self.candidate.dialect, body);
+        match tokio::time::timeout_at(self.deadline, counting).await {
+            // A picture in the history can still give way to its disclosure, so only text is refused for good here.
+            Ok(Some(tokens)) if tokens >= context && conversation.image_count() == 0 => {
+                Err(Failure::context_too_long())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Asks, mends what a refusal shows can be mended, and asks a second time where an answer has no text.
     async fn to_the_end(&self, mut conversation: Conversation, record: &mut TurnRecord) -> Result<Reply, Failure> {
         let named_model = conversation.model.is_some();
@@ -198,15 +238,7 @@ impl Run<'_> {
         let mut unanswered_calls: Vec<ToolCall> = Vec::new();
         let mut second_generation = false;
         loop {
-            let question = Question {
-                model: &self.candidate.name,
-                conversation: &conversation,
-                reasoning,
-                reasons: self.candidate.reasons,
-                context_to_ask_for: self.candidate.context_to_ask_for,
-                keep_alive: self.upstream.settings.keep_alive.as_deref(),
-                unanswered_calls: &unanswered_calls,
-            };
+            let question = self.question(&conversation, reasoning, &unanswered_calls);
             let asked = Instant::now();
             let attempt = self.ask(&question, record).await;
             let circumstances = circumstances(self.upstream.seen_lately());
@@ -235,6 +267,7 @@ impl Run<'_> {
             }
             let text = reasoning::strip(&answer.text, self.candidate.reasons != Some(false));
             if !text.trim().is_empty() {
+                self.warn_of_a_cut_conversation(&conversation, &answer);
                 return self.reply(&answer, text.to_owned(), record);
             }
             // A second generation is worth it only if it can be as long as the first.
@@ -323,6 +356,25 @@ impl Run<'_> {
             }
             NoAnswer::Partial => Failure::upstream_failure("the answer ended before it was finished"),
             NoAnswer::TooLong => Failure::upstream_failure("the answer is over this adapter's cap (limits.reply)"),
+        }
+    }
+
+    /// Ollama before 0.12 ignores `truncate` on its native route, too, and drops the start of a conversation without a word.
+    fn warn_of_a_cut_conversation(&self, conversation: &Conversation, answer: &Collapsed) {
+        let read = answer.usage.and_then(|usage| usage.prompt_tokens);
+        let (Some(read), Some(context)) = (read, self.candidate.context) else { return };
+        let text = conversation.text_bytes() as u64;
+        // A count far below the context is that of a prompt that was cached.
+        if self.candidate.dialect == Dialect::Ollama && read >= context / 2 && text > read * MOST_BYTES_A_READ_TOKEN {
+            warn!(
+                model = self.entry.id,
+                read_tokens = read,
+                context_tokens = context,
+                text_bytes = text,
+                "Ollama read only a part of the conversation: the model answered without its beginning. Update Ollama, or set a \
+                 larger upstream.{}.context",
+                self.upstream.settings.name
+            );
         }
     }
 
