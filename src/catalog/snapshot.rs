@@ -69,9 +69,15 @@ pub fn turns_in(context: u64) -> u64 {
 }
 
 impl Entry {
-    /// The server that gets the next turn: the first that is up, else the first.
+    /// The servers that have it: those that answered when last asked, then the others.
+    pub fn in_order_of_asking(&self) -> impl Iterator<Item = &Candidate> {
+        let up = self.candidates.iter().filter(|candidate| candidate.up);
+        up.chain(self.candidates.iter().filter(|candidate| !candidate.up))
+    }
+
+    /// The server that gets the next turn.
     pub fn candidate(&self) -> Option<&Candidate> {
-        self.candidates.iter().find(|candidate| candidate.up).or(self.candidates.first())
+        self.in_order_of_asking().next()
     }
 }
 
