@@ -28,20 +28,21 @@ end() {
 }
 trap end EXIT
 
-# check NAME URL IMAGE_INPUT FAILED: runs the checker; its summary has to say this of pictures, and count so many red checks.
-check() {
-  local name=$1 url=$2 pictures=$3 failed=$4 log=$folder/checker.log code=0 line word as_expected=yes
+# run_checker NAME FAILED ARGUMENT…: runs the checker and prints its summary line, which has to hold each word of $expected
+# and so many failed checks.
+run_checker() {
+  local name=$1 failed=$2 log=$folder/checker.log code=0 line word as_expected=yes
   # A home of its own: the checker shall find nothing of this user's.
-  CI=1 HOME=$folder CONDUCK_TOKEN=$token bash "$checker" --check-adapter "$url" --deep </dev/null >"$log" 2>&1 || code=$?
-  line=$(grep '^CONDUCK_CHECK_ADAPTER ' "$log" | tail -n 1) || true
+  CI=1 HOME=$folder CONDUCK_TOKEN=$token bash "$checker" "${@:3}" </dev/null >"$log" 2>&1 || code=$?
+  line=$(grep '^CONDUCK_CHECK_' "$log" | tail -n 1) || true
   printf '%s: %s\n' "$name" "${line:-no summary line}"
-  for word in core=PASS history_image=PASS stream=PASS "image_input=$pictures" "failed=$failed" "exit=$code"; do
+  for word in $expected "failed=$failed" "exit=$code"; do
     if [[ " $line " != *" $word "* ]]; then
       printf '%s: NOT AS EXPECTED, which is %s\n' "$name" "$word"
       as_expected=no
     fi
   done
-  # Red checks and no others make the checker's exit code.
+  # Red checks and nothing else make the checker's exit code.
   if [ "$code" != "$((failed > 0))" ]; then
     printf '%s: NOT AS EXPECTED: exit code %s\n' "$name" "$code"
     as_expected=no
@@ -50,6 +51,15 @@ check() {
     sed 's/^/    /' "$log"
     wrong=1
   fi
+}
+
+# check NAME IMAGE_INPUT FAILED: both questions that the checker answers, about the adapter at $url: does it keep the
+# contract, and can the app talk to it.
+check() {
+  local expected="core=PASS history_image=PASS stream=PASS image_input=$2"
+  run_checker "$1" "$3" --check-adapter "$url" --deep
+  expected="wire=PASS models=PASS chat=PASS"
+  run_checker "$1" 0 --check-server "$url"
 }
 
 if [ $# = 2 ]; then
@@ -99,14 +109,14 @@ model_server() {
 }
 
 adapter demo
-check "weir demo" "$url" DECLINED 0
+check "weir demo" DECLINED 0
 if [ -n "${WEIR_LLAMA_SERVER:-}" ] && [ -n "${WEIR_LLAMA_MODELS:-}" ]; then
   model_server -m "$WEIR_LLAMA_MODELS/tiny-chat.gguf"
   adapter serve ADAPTER_UPSTREAM__LOCAL__URL="$server"
-  check "llama-server, text" "$url" DECLINED 0
+  check "llama-server, text" DECLINED 0
   model_server -m "$WEIR_LLAMA_MODELS/tiny-chat.gguf" --mmproj "$WEIR_LLAMA_MODELS/tiny-mmproj.gguf"
   adapter serve ADAPTER_UPSTREAM__LOCAL__URL="$server"
-  check "llama-server, pictures" "$url" UNVERIFIED 1
+  check "llama-server, pictures" UNVERIFIED 1
 else
   echo "llama-server: not run, since WEIR_LLAMA_SERVER and WEIR_LLAMA_MODELS are not set"
 fi
