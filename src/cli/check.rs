@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CommandError, report, settings_or_search};
+use super::{CommandError, classifier, report, settings_or_search};
 use crate::catalog::Catalog;
 use crate::catalog::snapshot::{Candidate, Entry};
 use crate::upstream::dialect::{Discovery, DiscoveryError, Sight};
@@ -12,6 +12,8 @@ const TOKENS_A_TURN: u64 = 400;
 
 pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     let settings = settings_or_search(config).await?;
+    // Rows of one's own that miss their examples are a fault of the configuration, too.
+    classifier(&settings)?;
     for line in report::effective(&settings) {
         println!("{line}");
     }
