@@ -15,6 +15,7 @@ struct State {
     requests: Vec<Recorded>,
     models: Script,
     props: Script,
+    routes: Vec<(String, Script)>,
     queue: VecDeque<Script>,
     chat: Script,
     streams: Vec<TcpStream>,
@@ -58,6 +59,7 @@ impl ScriptedUpstream {
             requests: Vec::new(),
             models: Script::json(200, &models_answer(&["m"], "somebody")),
             props: Script::json(404, &json!({"error": {"message": "not found"}})),
+            routes: Vec::new(),
             queue: VecDeque::new(),
             chat: Script::text(REPLY),
             streams: Vec::new(),
@@ -105,6 +107,13 @@ impl ScriptedUpstream {
     /// What it does with `GET /props`, from now on.
     pub fn set_props(&self, script: Script) {
         self.shared.state.lock().unwrap().props = script;
+    }
+
+    /// What it does with requests for exactly this path, from now on; turns in its native language included.
+    pub fn set_route(&self, path: &str, script: Script) {
+        let mut state = self.shared.state.lock().unwrap();
+        state.routes.retain(|(known, _)| known != path);
+        state.routes.push((path.to_owned(), script));
     }
 
     /// Ends each connection after an answer that is not to a turn, so that a turn begins on a fresh one.
@@ -220,7 +229,11 @@ fn serve(connection: usize, mut stream: TcpStream, shared: &Shared) {
     while let Some(request) = read_request(connection, &mut stream, &mut buffer) {
         let (index, script, closes) = {
             let mut state = shared.state.lock().unwrap();
-            let script = if request.is_chat() {
+            let path = request.target.split('?').next().unwrap_or_default();
+            let route = state.routes.iter().find(|(known, _)| known == path).map(|(_, script)| script.clone());
+            let script = if let Some(script) = route {
+                script
+            } else if request.is_chat() {
                 state.queue.pop_front().unwrap_or_else(|| state.chat.clone())
             } else if request.target.starts_with("/v1/models") {
                 state.models.clone()
