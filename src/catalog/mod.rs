@@ -2,6 +2,7 @@
 
 pub mod snapshot;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use tracing::{info, warn};
 use crate::settings::{ModelSettings, Settings};
 use crate::upstream::Upstream;
 use crate::upstream::client::ClientError;
-use crate::upstream::dialect::{Discovery, DiscoveryError};
+use crate::upstream::dialect::{Dialect, Discovery, DiscoveryError};
 use crate::upstream::pace::Pace;
-use snapshot::{ServerState, Snapshot};
+use snapshot::{Entry, ServerState, Snapshot, turns_in};
 
 /// How often a server that is well is asked again.
 const REFRESH: Duration = Duration::from_secs(60);
@@ -25,6 +26,9 @@ const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// How long it may wait for it when the settings name something to list: the app probes the list on every chat open.
 const FIRST_LOOK_WITH_SOMETHING: Duration = Duration::from_millis(700);
+
+/// A context of fewer tokens is worth a warning where nobody chose it.
+const SMALL_CONTEXT: u64 = 8192;
 
 /// All servers and what is known of them.
 #[derive(Debug)]
@@ -42,6 +46,7 @@ struct Observed {
     state: ServerState,
     looks: u64,
     said: Option<String>,
+    said_context: BTreeMap<String, u64>,
 }
 
 impl Catalog {
@@ -56,7 +61,9 @@ impl Catalog {
             .map(|upstream| Upstream::new(upstream.clone(), settings.timeouts.connect).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         let unasked = |upstream: &Arc<Upstream>| {
-            let state = ServerState { context: upstream.settings.context, ..ServerState::default() };
+            let settings = &upstream.settings;
+            let (context, concurrency) = (settings.context, settings.concurrency);
+            let state = ServerState { context, concurrency, ..ServerState::default() };
             Observed { state, ..Observed::default() }
         };
         let states: Vec<Observed> = upstreams.iter().map(unasked).collect();
@@ -113,9 +120,38 @@ impl Catalog {
         self.say(upstream, observed, &found);
         let known: Vec<ServerState> = states.iter().map(|observed| observed.state.clone()).collect();
         let looked = states.iter().all(|observed| observed.looks > 0);
-        self.snapshot.send_replace(Arc::new(Snapshot::new(&self.models, &known, looked)));
+        let snapshot = Arc::new(Snapshot::new(&self.models, &known, looked));
+        for entry in &snapshot.entries {
+            let is_default = snapshot.default.as_ref() == Some(&entry.id);
+            self.say_context(upstream, entry, is_default, &mut states[upstream]);
+        }
+        self.snapshot.send_replace(snapshot);
         drop(states);
         found
+    }
+
+    /// Says once what the context of the default model on Ollama costs and holds, if it was chosen, and of any model that it
+    /// is small, if nobody chose it.
+    fn say_context(&self, upstream: usize, entry: &Entry, is_default: bool, observed: &mut Observed) {
+        let Some(candidate) = entry.candidates.iter().find(|candidate| candidate.upstream == upstream) else { return };
+        let Some(context) = candidate.context.filter(|_| candidate.dialect == Dialect::Ollama) else { return };
+        if observed.said_context.insert(entry.id.clone(), context) == Some(context) {
+            return;
+        }
+        let turns = turns_in(context);
+        let name = &self.upstreams[upstream].settings.name;
+        if candidate.context_to_ask_for.is_some() && is_default {
+            let memory = candidate.cache_bytes_a_token.map(|bytes| bytes.saturating_mul(context) / (1024 * 1024));
+            info!(model = entry.id, tokens = context, turns, memory_mib = memory, "context of an Ollama model");
+        } else if candidate.context_to_ask_for.is_none() && context < SMALL_CONTEXT {
+            warn!(
+                model = entry.id,
+                tokens = context,
+                turns,
+                "Ollama's context for this model is small: longer chats will be refused. To have more, set \
+                 upstream.{name}.context, for example to 16384"
+            );
+        }
     }
 
     /// Says once what became of a server, and again only when that changes.

@@ -1,6 +1,7 @@
 //! What Weir serves at one moment: the models of all servers in one list, by the ids that it advertises.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use bytes::Bytes;
 use wildmatch::WildMatch;
@@ -18,6 +19,8 @@ pub struct ServerState {
     pub up: bool,
     /// The context that the settings want on it, in tokens.
     pub context: Option<u32>,
+    /// How many turns the settings let run on it at once.
+    pub concurrency: Option<NonZeroU32>,
 }
 
 /// One server that has a model.
@@ -29,8 +32,8 @@ pub struct Candidate {
     pub up: bool,
     /// How it is spoken to.
     pub dialect: Dialect,
-    /// How many turns it runs at once, if it tells.
-    pub slots: Option<u32>,
+    /// How many turns run on it at once: as the settings say, else as it tells, else as such a server does.
+    pub turns_at_once: usize,
     /// Whether a name without a tag means the same as with `:latest` there.
     pub tagged: bool,
     /// The name under which it knows the model.
@@ -60,10 +63,21 @@ pub struct Entry {
     pub candidates: Vec<Candidate>,
 }
 
+/// About how many turns of a chat fit into a context: a message with its answer takes some 400 tokens.
+pub fn turns_in(context: u64) -> u64 {
+    context / 400
+}
+
 impl Entry {
-    /// The server that gets the next turn: the first that is up, else the first.
+    /// The servers that have it: those that answered when last asked, then the others.
+    pub fn in_order_of_asking(&self) -> impl Iterator<Item = &Candidate> {
+        let up = self.candidates.iter().filter(|candidate| candidate.up);
+        up.chain(self.candidates.iter().filter(|candidate| !candidate.up))
+    }
+
+    /// The server that gets the next turn.
     pub fn candidate(&self) -> Option<&Candidate> {
-        self.candidates.iter().find(|candidate| candidate.up).or(self.candidates.first())
+        self.in_order_of_asking().next()
     }
 }
 
@@ -176,7 +190,8 @@ fn add(
 ) {
     let word = settings.overrides.get(id).or_else(|| settings.overrides.get(&facts.id));
     let dialect = state.discovery.as_ref().map(|discovery| discovery.dialect).unwrap_or_default();
-    let slots = state.discovery.as_ref().and_then(|discovery| discovery.slots);
+    let told = state.discovery.as_ref().and_then(|discovery| discovery.slots).filter(|slots| *slots > 0);
+    let turns = state.concurrency.map(NonZeroU32::get).or(told).map(|turns| turns as usize);
     let wanted = word.and_then(|word| word.context).or(state.context).map(u64::from);
     let asked = wanted.map(|wanted| facts.trained_context.map_or(wanted, |trained| wanted.min(trained)));
     let version = state.discovery.as_ref().and_then(|discovery| discovery.version.as_deref());
@@ -184,7 +199,7 @@ fn add(
         upstream,
         up: state.up,
         dialect,
-        slots,
+        turns_at_once: turns.unwrap_or_else(|| dialect.turns_at_once()),
         tagged: state.discovery.as_ref().is_some_and(|discovery| discovery.tagged),
         name: facts.name.clone(),
         sight: overridden_sight(word, facts.sight),

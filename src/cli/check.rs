@@ -1,16 +1,24 @@
 //! `weir check`: is the configuration sound, do the model servers answer, what is effective?
 
 use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::time::Instant;
 
 use super::{CommandError, classifier, report, settings_or_search};
 use crate::catalog::Catalog;
-use crate::catalog::snapshot::{Candidate, Entry};
-use crate::upstream::dialect::{Discovery, DiscoveryError, Sight};
+use crate::catalog::snapshot::{Candidate, Entry, turns_in};
+use crate::contract::{Conversation, Failure};
+use crate::observe::TurnRecord;
+use crate::settings::{Reasoning, Settings};
+use crate::turn::Turns;
+use crate::upstream::classify::Classifier;
+use crate::upstream::dialect::{Discovery, DiscoveryError, Sight, probe_image};
 
-/// A message of a chat with a model at home, with its answer, in tokens: for saying how much a context holds.
-const TOKENS_A_TURN: u64 = 400;
-
-pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
+/// Prints what is effective; `probe_images` also shows a picture to each model of unknown sight.
+pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(), CommandError> {
     let settings = settings_or_search(config).await?;
     // Rows of one's own that miss their examples are a fault of the configuration, too.
     classifier(&settings)?;
@@ -24,65 +32,114 @@ pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     let mut silent = Vec::new();
     for (place, upstream) in catalog.upstreams().iter().enumerate() {
         let found = catalog.look(place).await;
-        println!("\nupstream {} ({}): {}", upstream.settings.name, upstream.settings.url, describe(&found));
+        let name = &upstream.settings.name;
+        println!("\nupstream {name} ({}): {}", upstream.settings.url, describe(&found));
         if found.is_err() {
-            silent.push(upstream.settings.name.as_str());
+            silent.push(name.as_str());
         }
     }
     let snapshot = catalog.now();
     println!("\nmodels, the default first:");
     for entry in &snapshot.entries {
-        describe_model(entry, catalog.upstreams().len() > 1, |candidate| {
-            catalog.upstream(candidate.upstream).settings.name.clone()
-        });
+        println!("  {}", entry.id);
+        for candidate in &entry.candidates {
+            if catalog.upstreams().len() > 1 {
+                println!("    on {}", catalog.upstream(candidate.upstream).settings.name);
+            }
+            describe_model(entry, candidate);
+        }
     }
-    let default = snapshot.default.as_deref();
     if snapshot.entries.is_empty() {
         return Err(CommandError::Failed("no model can be served".to_owned()));
     }
     if !silent.is_empty() {
         return Err(CommandError::Failed(format!("no answer from upstream {}", silent.join(", "))));
     }
-    match default {
-        Some(default) if snapshot.find(default).is_none() => {
-            Err(CommandError::Failed(format!("models.default is {default:?}, which no model server has")))
-        }
-        _ => {
-            println!("\nall is well");
-            Ok(())
+    if let Some(default) = snapshot.default.as_deref().filter(|default| snapshot.find(default).is_none()) {
+        return Err(CommandError::Failed(format!("models.default is {default:?}, which no model server has")));
+    }
+    if probe_images {
+        let unknown = |entry: &&Entry| entry.candidate().is_some_and(|candidate| candidate.sight == Sight::Unknown);
+        for entry in snapshot.entries.iter().filter(unknown) {
+            probe(&settings, &entry.id).await?;
         }
     }
+    println!("\nall is well");
+    Ok(())
 }
 
 fn describe(found: &Result<Discovery, DiscoveryError>) -> String {
     match found {
         Ok(discovery) => {
             let server = discovery.server.as_deref().unwrap_or("an OpenAI-compatible server");
-            let version = discovery.version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
+            let version = discovery.version.as_deref().unwrap_or("of unknown version");
             let slots = discovery.slots.map(|slots| format!(", {slots} turn(s) at once")).unwrap_or_default();
-            format!("{server}{version}, spoken to as {}{slots}", discovery.dialect.describe())
+            format!("{server} {version}, spoken to as {}{slots}", discovery.dialect.describe())
         }
         Err(error) => format!("no list of models: {error}"),
     }
 }
 
-fn describe_model(entry: &Entry, name_upstream: bool, name: impl Fn(&Candidate) -> String) {
-    println!("  {}", entry.id);
-    for candidate in &entry.candidates {
-        if name_upstream {
-            println!("    on {}", name(candidate));
+fn describe_model(entry: &Entry, candidate: &Candidate) {
+    match candidate.sight {
+        Sight::Sees(how) => println!("    pictures: yes (from {how})"),
+        Sight::Blind(how) => println!("    pictures: no (from {how})"),
+        Sight::Unknown => println!("    pictures: unknown, so declined; `weir check --probe-images` tries one"),
+    }
+    match candidate.context {
+        Some(tokens) => println!("    context: {tokens} tokens, about {} turns", turns_in(tokens)),
+        None => println!("    context: unknown until the server refuses or loads it"),
+    }
+    let reasons = candidate.reasons.map_or("unknown", |reasons| if reasons { "yes" } else { "no" });
+    println!("    reasoning: {reasons}; set to {}", describe_reasoning(entry.reasoning));
+    println!("    turns at once: {}", candidate.turns_at_once);
+}
+
+fn describe_reasoning(reasoning: Reasoning) -> &'static str {
+    match reasoning {
+        Reasoning::Default => "the model's own default",
+        Reasoning::Off => "off",
+        Reasoning::Low => "low",
+        Reasoning::Medium => "medium",
+        Reasoning::High => "high",
+    }
+}
+
+/// Shows one picture of one colour to a model, as a real turn, and says which key to add.
+async fn probe(settings: &Settings, id: &str) -> Result<(), CommandError> {
+    let mut settings = settings.clone();
+    settings.models.overrides.entry(id.to_owned()).or_default().images = Some(true);
+    let catalog = Catalog::new(&settings).map_err(|error| CommandError::Configuration(error.to_string()))?;
+    let catalog = Arc::new(catalog);
+    for place in 0..catalog.upstreams().len() {
+        // It answered a moment ago; if it does not now, the turn says so.
+        let _ = catalog.look(place).await;
+    }
+    let turns = Turns::new(Arc::new(settings), catalog, Classifier::embedded());
+    let question = "What colour is this picture? Answer with one word.";
+    let image = json!({"type": "image_url", "image_url": {"url": probe_image::DATA_URI}});
+    let content = json!([{"type": "text", "text": question}, image]);
+    let body = json!({"model": id, "messages": [{"role": "user", "content": content}]}).to_string();
+    let now = Instant::now();
+    let mut record = TurnRecord::new(now, body.len() as u64, Arc::default());
+    let result: Result<_, Failure> = async {
+        let conversation = Conversation::parse(&Bytes::from(body), None)?;
+        turns.run(conversation, now, &mut record).await
+    }
+    .await;
+    record.finish(result.as_ref().err());
+    let key = format!("[models.override.{id:?}]\nimages =");
+    match result {
+        Ok(reply) if reply.content.to_lowercase().contains(probe_image::COLOUR) => {
+            println!("\n{id} saw the colour of a picture. Add to the configuration:\n{key} true");
         }
-        match candidate.sight {
-            Sight::Sees(how) => println!("    pictures: yes (from {how})"),
-            Sight::Blind(how) => println!("    pictures: no (from {how})"),
-            Sight::Unknown => println!(
-                "    pictures: unknown, so declined; if it sees them: [models.override.\"{}\"] images = true",
-                entry.id
-            ),
-        }
-        match candidate.context {
-            Some(tokens) => println!("    context: {tokens} tokens, about {} turns", tokens / TOKENS_A_TURN),
-            None => println!("    context: unknown"),
+        Ok(_) => println!(
+            "\n{id} answered, but did not name the colour of a picture, so it may not have seen it. Unless you know better, add \
+             to the configuration:\n{key} false"
+        ),
+        Err(failure) => {
+            println!("\n{id} did not take a picture ({}). Add to the configuration:\n{key} false", failure.message)
         }
     }
+    Ok(())
 }

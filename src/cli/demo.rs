@@ -9,7 +9,7 @@ use super::{CommandError, search, serve};
 use crate::demo;
 use crate::observe;
 use crate::server::listener;
-use crate::settings::{Environment, Kind, ModelOverride, Reasoning, UpstreamSettings};
+use crate::settings::{Environment, Kind, ModelOverride, UpstreamSettings};
 
 pub(super) async fn run() -> Result<(), CommandError> {
     let engine = listener::bind(0).await;
@@ -20,7 +20,7 @@ pub(super) async fn run() -> Result<(), CommandError> {
     let mut upstream = UpstreamSettings::new("demo", url);
     upstream.kind = Kind::OpenAi;
     let mut settings = search::for_upstream(upstream, &Environment::from_process())?;
-    let blind = ModelOverride { images: Some(false), context: None, reasoning: Reasoning::Default };
+    let blind = ModelOverride { images: Some(false), ..ModelOverride::default() };
     settings.models.overrides = BTreeMap::from([(demo::MODEL.to_owned(), blind)]);
     observe::start_log(&settings.log);
     warn!("this is the demo: its replies come from no model");

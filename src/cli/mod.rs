@@ -36,7 +36,11 @@ enum Command {
     /// Serve the app with a built-in demo engine instead of a model: every reply says that it is a demo's.
     Demo,
     /// Validate the configuration, ask the model servers what they have, and print what is effective.
-    Check,
+    Check {
+        /// Also show one generated picture to each model of which nobody knows whether it sees, and say which key to add.
+        #[arg(long)]
+        probe_images: bool,
+    },
     /// Ask the running adapter whether it is well; for container health checks.
     Healthcheck,
     /// Make a new token.
@@ -77,7 +81,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let result = match arguments.command.unwrap_or(Command::Serve) {
         Command::Serve => runtime.block_on(serve::run(config)),
         Command::Demo => runtime.block_on(demo::run()),
-        Command::Check => runtime.block_on(check::run(config)),
+        Command::Check { probe_images } => runtime.block_on(check::run(config, probe_images)),
         Command::Healthcheck => runtime.block_on(healthcheck::run(config)),
         Command::Token { output } => token::run(output.as_deref()),
     };

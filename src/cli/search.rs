@@ -2,19 +2,22 @@
 
 use futures_util::future::join_all;
 use tokio::time::{Duration, timeout};
-use tracing::debug;
 use url::Url;
 
 use super::{CommandError, token};
 use crate::settings::{Environment, Settings, UpstreamSettings};
 use crate::upstream::Upstream;
-use crate::upstream::dialect::DiscoveryError;
+use crate::upstream::dialect::{Dialect, DiscoveryError};
 
 /// Where model servers listen unless told otherwise: Ollama, llama.cpp, vLLM, LM Studio.
 const USUAL_PORTS: [u16; 4] = [11434, 8080, 8000, 1234];
 
 /// How long the search may take in all.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
+
+/// The context that is asked of an Ollama server that was found, in tokens (less, where a model was trained for less). Its own
+/// default of 4096 holds about ten turns, and refusing everything from there on would be honest and useless.
+const CHOSEN_CONTEXT: u32 = 16_384;
 
 /// The settings for the first model server that is found, with Weir's own token file.
 pub(super) async fn settings(environment: &Environment) -> Result<Settings, CommandError> {
@@ -33,9 +36,13 @@ async fn look(port: u16) -> Option<UpstreamSettings> {
     let url = Url::parse(&format!("http://127.0.0.1:{port}/")).ok()?;
     let settings = UpstreamSettings::new("local", url);
     let upstream = Upstream::new(settings.clone(), SEARCH_TIME).ok()?;
-    let answer = timeout(SEARCH_TIME, upstream.discover()).await.ok()?;
-    debug!(port, found = answer.is_ok(), "looked for a model server");
-    matches!(answer, Ok(_) | Err(DiscoveryError::Loading)).then_some(settings)
+    match timeout(SEARCH_TIME, upstream.discover()).await.ok()? {
+        Ok(discovery) if discovery.dialect == Dialect::Ollama => {
+            Some(UpstreamSettings { context: Some(CHOSEN_CONTEXT), ..settings })
+        }
+        Ok(_) | Err(DiscoveryError::Loading) => Some(settings),
+        Err(_) => None,
+    }
 }
 
 fn nothing_found() -> CommandError {

@@ -157,7 +157,7 @@ pub struct ModelSettings {
 }
 
 /// What the person knows better than the server about one model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelOverride {
     /// Whether the model sees pictures; `None` is `"auto"`: as the server says.
     pub images: Option<bool>,
@@ -168,9 +168,10 @@ pub struct ModelOverride {
 }
 
 /// How much a model is asked to reason before it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reasoning {
     /// As the model does by itself.
+    #[default]
     Default,
     /// Not at all.
     Off,

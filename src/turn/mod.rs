@@ -6,29 +6,24 @@ pub mod collapse;
 pub mod mends;
 pub mod outcome;
 pub mod reasoning;
+mod run;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::catalog::Catalog;
 use crate::catalog::snapshot::{Candidate, Entry};
 use crate::contract::{Conversation, Failure, Reply};
 use crate::observe::TurnRecord;
-use crate::settings::{Reasoning, Settings};
-use crate::upstream::Upstream;
-use crate::upstream::classify::{Classifier, Meaning};
-use crate::upstream::client::Broken;
-use crate::upstream::dialect::{Question, Sight};
-use crate::upstream::exchange::Answer;
-use crate::upstream::pace::Pace;
-use crate::upstream::piece::ToolCall;
+use crate::settings::Settings;
+use crate::upstream::classify::Classifier;
+use crate::upstream::dialect::Sight;
 use admission::{Admission, NotAdmitted};
-use collapse::{Collapsed, NoAnswer, collapse};
-use mends::{Mend, Remembered};
-use outcome::Circumstances;
+use mends::Remembered;
+use run::Run;
 
 /// More text than this for each token of a known context cannot fit, whatever the tokenizer: refused before it is sent, since
 /// llama-server would read it for minutes first.
@@ -68,35 +63,52 @@ impl Turns {
         received: Instant,
         record: &mut TurnRecord,
     ) -> Result<Reply, Failure> {
-        let deadline = received + self.settings.timeouts.turn;
         let snapshot = self.catalog.after_first_look().await;
         let entry = self.select(&snapshot, conversation.model.as_deref())?;
-        let candidate = entry
-            .candidate()
-            .ok_or_else(|| Failure::upstream_failure("no model server has this model at the moment"))?;
-        let upstream = Arc::clone(self.catalog.upstream(candidate.upstream));
         record.model = Some(entry.id.clone());
-        record.upstream = Some(upstream.settings.name.clone());
+        let clock = Clock { received, deadline: received + self.settings.timeouts.turn };
+        let mut servers = entry.in_order_of_asking().peekable();
+        while let Some(candidate) = servers.next() {
+            let others = servers.peek().is_some();
+            match self.run_on(entry, candidate, conversation.clone(), clock, others, record).await {
+                // Nothing was sent, so another server that has the model can take the turn.
+                Err(Ended::NotReached(_)) if others => {}
+                Err(Ended::NotReached(failure) | Ended::Failed(failure)) => return Err(failure),
+                Ok(reply) => return Ok(reply),
+            }
+        }
+        Err(Failure::upstream_failure("no model server has this model at the moment"))
+    }
 
-        let mut conversation = conversation;
+    /// Runs a turn on one server; `others` says that there is another one to go to if this one cannot be reached.
+    async fn run_on(
+        &self,
+        entry: &Entry,
+        candidate: &Candidate,
+        mut conversation: Conversation,
+        clock: Clock,
+        others: bool,
+        record: &mut TurnRecord,
+    ) -> Result<Reply, Ended> {
+        let upstream = self.catalog.upstream(candidate.upstream);
+        record.upstream = Some(upstream.settings.name.clone());
         apply_image_policy(&mut conversation, entry, candidate)?;
         refuse_what_cannot_fit(&conversation, candidate)?;
 
         let admission = &self.admissions[candidate.upstream];
-        let configured = upstream.settings.concurrency.map(|turns| turns.get() as usize);
-        let told = candidate.slots.map(|slots| slots.max(1) as usize);
-        admission.resize(configured.or(told).unwrap_or_else(|| candidate.dialect.turns_at_once()));
+        admission.resize(candidate.turns_at_once);
         let queued = Instant::now();
-        let permit = admission.admit(latest_start(received, deadline)).await.map_err(|refused| match refused {
+        let permit = admission.admit(clock.latest_start()).await.map_err(|refused| match refused {
             NotAdmitted::QueueFull => Failure::queue_full("all places are taken and the queue is full"),
             NotAdmitted::NeverStarted => {
                 Failure::queue_full("the turn waited in the queue and could not start in time")
             }
         });
-        record.queued = queued.elapsed();
+        record.queued += queued.elapsed();
         let _permit = permit?;
 
-        let run = Run { turns: self, entry, candidate, upstream: &upstream, received, deadline };
+        let run = Run { turns: self, entry, candidate, upstream, clock, others };
+        run.refuse_what_is_counted_too_long(&conversation).await?;
         run.to_the_end(conversation, record).await
     }
 
@@ -121,10 +133,35 @@ impl Turns {
     }
 }
 
-/// Until when a turn may wait for its start: shortly before its deadline, so that one that never started says so.
-fn latest_start(received: Instant, deadline: Instant) -> Instant {
-    let turn = deadline - received;
-    deadline - (turn / 10).min(Duration::from_secs(2))
+/// The one clock of a turn.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    /// When the last byte of the request body was there.
+    received: Instant,
+    /// When the phone gets its answer at the latest.
+    deadline: Instant,
+}
+
+impl Clock {
+    /// Until when a turn may wait for its start: shortly before its deadline, so that one that never started says so.
+    fn latest_start(self) -> Instant {
+        let turn = self.deadline - self.received;
+        self.deadline - (turn / 10).min(Duration::from_secs(2))
+    }
+}
+
+/// How a turn on one server ended without a reply.
+enum Ended {
+    /// No connection came about, so nothing was sent.
+    NotReached(Failure),
+    /// Any other way.
+    Failed(Failure),
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Ended::Failed(failure)
+    }
 }
 
 /// A picture never vanishes: the current one is refused where it cannot be seen, earlier ones are disclosed.
@@ -157,184 +194,5 @@ fn refuse_what_cannot_fit(conversation: &Conversation, candidate: &Candidate) ->
     match most {
         Some(most) if conversation.text_bytes() as u64 > most => Err(Failure::context_too_long()),
         _ => Ok(()),
-    }
-}
-
-/// One turn that has its permit.
-struct Run<'a> {
-    turns: &'a Turns,
-    entry: &'a Entry,
-    candidate: &'a Candidate,
-    upstream: &'a Upstream,
-    received: Instant,
-    deadline: Instant,
-}
-
-/// What one question came to.
-enum Attempt {
-    Answered(Collapsed),
-    NoAnswer(NoAnswer),
-    /// The deadline passed before the server took the turn up.
-    NeverStarted,
-    /// The deadline passed after it had.
-    Deadline,
-}
-
-impl Run<'_> {
-    /// Asks, mends what a refusal shows can be mended, and asks a second time where an answer has no text.
-    async fn to_the_end(&self, mut conversation: Conversation, record: &mut TurnRecord) -> Result<Reply, Failure> {
-        let named_model = conversation.model.is_some();
-        let current_image = conversation.current().is_some_and(|current| current.images().next().is_some());
-        let any_image = conversation.image_count() > 0;
-        let circumstances = |seen_lately| Circumstances { named_model, current_image, any_image, seen_lately };
-
-        let mut tried = self.turns.remembered.recall(self.candidate);
-        let recalled = tried.len();
-        for mend in &tried {
-            mend.apply(&mut conversation);
-            record.repairs.push(mend.as_str());
-        }
-        let mut reasoning = self.entry.reasoning;
-        let mut unanswered_calls: Vec<ToolCall> = Vec::new();
-        let mut second_generation = false;
-        loop {
-            let question = Question {
-                model: &self.candidate.name,
-                conversation: &conversation,
-                reasoning,
-                reasons: self.candidate.reasons,
-                context_to_ask_for: self.candidate.context_to_ask_for,
-                keep_alive: self.upstream.settings.keep_alive.as_deref(),
-                unanswered_calls: &unanswered_calls,
-            };
-            let asked = Instant::now();
-            let attempt = self.ask(&question, record).await;
-            let circumstances = circumstances(self.upstream.seen_lately());
-            let answer = match attempt {
-                Attempt::Answered(answer) => answer,
-                Attempt::NoAnswer(NoAnswer::Refused(meaning)) => {
-                    let Some(mend) = Mend::after(meaning, &conversation, &tried) else {
-                        return Err(self.refused(meaning, circumstances).await);
-                    };
-                    debug!(mend = mend.as_str(), "the model server refused; mending");
-                    mend.apply(&mut conversation);
-                    tried.push(mend);
-                    record.repairs.push(mend.as_str());
-                    continue;
-                }
-                Attempt::NoAnswer(no_answer) => return Err(self.unanswered(no_answer, circumstances)),
-                Attempt::NeverStarted => {
-                    return Err(Failure::overloaded("the model server did not take the turn up in time"));
-                }
-                Attempt::Deadline => {
-                    return Err(Failure::upstream_timeout("the model server did not finish in time"));
-                }
-            };
-            if tried.len() > recalled {
-                self.turns.remembered.keep(self.candidate, &tried);
-            }
-            let text = reasoning::strip(&answer.text, self.candidate.reasons != Some(false));
-            if !text.trim().is_empty() {
-                return self.reply(&answer, text.to_owned(), record);
-            }
-            // A second generation is worth it only if it can be as long as the first.
-            let took = asked.elapsed();
-            let may_ask_again = !second_generation && self.deadline.duration_since(Instant::now()) >= took;
-            let reasoned = answer.reasoning || !answer.text.trim().is_empty();
-            if may_ask_again && !answer.tool_calls.is_empty() {
-                unanswered_calls = answer.tool_calls;
-                record.repairs.push("answer_tool_calls");
-            } else if may_ask_again && reasoned && reasoning != Reasoning::Off {
-                reasoning = Reasoning::Off;
-                record.repairs.push("reasoning_off");
-            } else {
-                return Err(Failure::upstream_failure("the model produced no text"));
-            }
-            second_generation = true;
-        }
-    }
-
-    /// Sends one question and reads its answer, within the deadline.
-    async fn ask(&self, question: &Question<'_>, record: &mut TurnRecord) -> Attempt {
-        let body = self.candidate.dialect.encode(question);
-        let latest_start = latest_start(self.received, self.deadline);
-        let mut connecting = Pace::connecting();
-        let mut loading = Pace::loading();
-        loop {
-            let asking = self.upstream.ask(self.candidate.dialect, body.clone(), &self.turns.classifier);
-            let answer = match tokio::time::timeout_at(self.deadline, asking).await {
-                Ok(answer) => answer,
-                Err(_) => return Attempt::Deadline,
-            };
-            // Nothing was generated in either case, so asking again is no second turn.
-            let wait = match answer {
-                Err(Broken::NotConnected) => match connecting.next_wait() {
-                    Some(wait) => wait,
-                    None => return Attempt::NoAnswer(NoAnswer::Broken(Broken::NotConnected)),
-                },
-                Ok(Answer::Refused(Meaning::Loading)) => loading.next_wait().unwrap_or_default(),
-                Err(broken) => return Attempt::NoAnswer(NoAnswer::Broken(broken)),
-                Ok(Answer::Refused(meaning)) => return Attempt::NoAnswer(NoAnswer::Refused(meaning)),
-                Ok(Answer::Begun(pieces)) => {
-                    let cap = self.turns.settings.limits.reply;
-                    let received = self.received;
-                    let first = || record.first_token = Some(received.elapsed());
-                    let collapsing = collapse(pieces, &self.turns.classifier, cap, first);
-                    return match tokio::time::timeout_at(self.deadline, collapsing).await {
-                        Ok(Ok(answer)) => Attempt::Answered(answer),
-                        Ok(Err(no_answer)) => Attempt::NoAnswer(no_answer),
-                        Err(_) => Attempt::Deadline,
-                    };
-                }
-            };
-            if Instant::now() + wait >= latest_start {
-                tokio::time::sleep_until(latest_start).await;
-                return Attempt::NeverStarted;
-            }
-            tokio::time::sleep(wait).await;
-        }
-    }
-
-    /// A refusal that nothing mends.
-    async fn refused(&self, meaning: Meaning, circumstances: Circumstances) -> Failure {
-        let name = &self.upstream.settings.name;
-        match meaning {
-            // A mis-set route must not empty the list: the server is asked before the model counts as gone.
-            Meaning::ModelNotFound => {
-                let look = self.turns.catalog.look(self.candidate.upstream);
-                if tokio::time::timeout_at(self.deadline, look).await.is_err() {
-                    self.turns.catalog.surprised(self.candidate.upstream);
-                }
-            }
-            Meaning::Credentials => {
-                warn!(upstream = name, "the model server does not accept the key: set upstream.{name}.api_key_file");
-            }
-            _ => {}
-        }
-        circumstances.failure(meaning)
-    }
-
-    fn unanswered(&self, no_answer: NoAnswer, circumstances: Circumstances) -> Failure {
-        match no_answer {
-            NoAnswer::Refused(meaning) | NoAnswer::Failed(meaning) => circumstances.failure(meaning),
-            NoAnswer::Broken(broken) => {
-                self.turns.catalog.surprised(self.candidate.upstream);
-                circumstances.broken(broken)
-            }
-            NoAnswer::Partial => Failure::upstream_failure("the answer ended before it was finished"),
-            NoAnswer::TooLong => Failure::upstream_failure("the answer is over this adapter's cap (limits.reply)"),
-        }
-    }
-
-    fn reply(&self, answer: &Collapsed, content: String, record: &mut TurnRecord) -> Result<Reply, Failure> {
-        record.usage = answer.usage;
-        record.finish_reason = answer.finish_reason;
-        Ok(Reply {
-            content,
-            finish_reason: answer.finish_reason,
-            model: self.entry.id.clone(),
-            id: answer.id.clone(),
-            usage: answer.usage,
-        })
     }
 }

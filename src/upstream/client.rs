@@ -184,6 +184,14 @@ impl Client {
     pub async fn ask(&self, path: &str, question: &serde_json::Value) -> Result<Fetched, Broken> {
         let mut body = SlicedBody::default();
         body.json(question);
+        self.send(path, body.finish()).await
+    }
+
+    /// Like [`Client::ask`], for a question that is a whole conversation.
+    ///
+    /// # Errors
+    /// As for [`Client::get`].
+    pub async fn send(&self, path: &str, body: SlicedBody) -> Result<Fetched, Broken> {
         self.fetch(self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body))).await
     }
 

@@ -72,6 +72,14 @@ impl Upstream {
         exchange::begin(response, dialect, classifier).await
     }
 
+    /// Asks how many tokens a question has, where the server tells that without generating. `None` where it does not, or not at
+    /// once: then its own refusal is the only word on it.
+    pub async fn count_tokens(&self, dialect: Dialect, body: SlicedBody) -> Option<u64> {
+        let (path, field) = dialect.token_count()?;
+        let counted = self.client.send(path, body).await.ok()?;
+        lenient::read(&counted.body)?.get(field)?.as_u64()
+    }
+
     /// Whether the server gave a sign of life lately.
     pub fn seen_lately(&self) -> bool {
         let last_seen = self.last_seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

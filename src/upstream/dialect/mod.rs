@@ -174,6 +174,15 @@ impl Dialect {
         }
     }
 
+    /// Where the server counts a question's tokens without generating, and the field of the answer that has the count.
+    pub fn token_count(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Dialect::OpenAi | Dialect::Ollama => None,
+            Dialect::LlamaCpp => Some(("/v1/chat/completions/input_tokens", "input_tokens")),
+            Dialect::Vllm => Some(("/tokenize", "count")),
+        }
+    }
+
     /// Whether the server can decode pictures of that kind.
     pub fn decodes(self, kind: ImageKind) -> bool {
         match self {

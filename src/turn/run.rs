@@ -1,0 +1,261 @@
+//! One turn that has its permit: ask, mend what a refusal shows can be mended, ask a second time where an answer has no text.
+
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::collapse::{Collapsed, NoAnswer, collapse};
+use super::mends::Mend;
+use super::outcome::Circumstances;
+use super::{Clock, Ended, Turns, reasoning};
+use crate::catalog::snapshot::{Candidate, Entry};
+use crate::contract::{Conversation, Failure, Reply};
+use crate::observe::TurnRecord;
+use crate::settings::Reasoning;
+use crate::upstream::Upstream;
+use crate::upstream::classify::Meaning;
+use crate::upstream::client::Broken;
+use crate::upstream::dialect::{Dialect, Question};
+use crate::upstream::exchange::Answer;
+use crate::upstream::pace::Pace;
+use crate::upstream::piece::ToolCall;
+
+/// Text of more than this for each token may be too long: where the server counts tokens, it is asked before the turn is sent.
+const BYTES_A_TOKEN_WORTH_COUNTING: u64 = 2;
+
+/// A prompt with more text than this for each token that the server says it read was not read whole.
+const MOST_BYTES_A_READ_TOKEN: u64 = 10;
+
+/// One turn that has its permit.
+pub(super) struct Run<'a> {
+    pub(super) turns: &'a Turns,
+    pub(super) entry: &'a Entry,
+    pub(super) candidate: &'a Candidate,
+    pub(super) upstream: &'a Upstream,
+    pub(super) clock: Clock,
+    /// Whether another server could take the turn if this one cannot be reached.
+    pub(super) others: bool,
+}
+
+/// What one question came to.
+enum Attempt {
+    Answered(Collapsed),
+    NoAnswer(NoAnswer),
+    /// The deadline passed before the server took the turn up.
+    NeverStarted,
+    /// The deadline passed after it had.
+    Deadline,
+}
+
+impl Run<'_> {
+    /// The question as it is sent to this model.
+    fn question<'q>(
+        &'q self,
+        conversation: &'q Conversation,
+        reasoning: Reasoning,
+        unanswered_calls: &'q [ToolCall],
+    ) -> Question<'q> {
+        Question {
+            model: &self.candidate.name,
+            conversation,
+            reasoning,
+            reasons: self.candidate.reasons,
+            context_to_ask_for: self.candidate.context_to_ask_for,
+            keep_alive: self.upstream.settings.keep_alive.as_deref(),
+            unanswered_calls,
+        }
+    }
+
+    /// Where it is close, the server's own count decides before it is asked to generate.
+    pub(super) async fn refuse_what_is_counted_too_long(&self, conversation: &Conversation) -> Result<(), Failure> {
+        let Some(context) = self.candidate.context else { return Ok(()) };
+        if conversation.text_bytes() as u64 <= context.saturating_mul(BYTES_A_TOKEN_WORTH_COUNTING) {
+            return Ok(());
+        }
+        let body = self.candidate.dialect.encode(&self.question(conversation, self.entry.reasoning, &[]));
+        let counting = self.upstream.count_tokens(self.candidate.dialect, body);
+        match tokio::time::timeout_at(self.clock.deadline, counting).await {
+            // A picture in the history can still give way to its disclosure, so only text is refused for good here.
+            Ok(Some(tokens)) if tokens >= context && conversation.image_count() == 0 => {
+                Err(Failure::context_too_long())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks, mends what a refusal shows can be mended, and asks a second time where an answer has no text.
+    pub(super) async fn to_the_end(
+        &self,
+        mut conversation: Conversation,
+        record: &mut TurnRecord,
+    ) -> Result<Reply, Ended> {
+        let named_model = conversation.model.is_some();
+        let current_image = conversation.current().is_some_and(|current| current.images().next().is_some());
+        let any_image = conversation.image_count() > 0;
+        let circumstances = |seen_lately| Circumstances { named_model, current_image, any_image, seen_lately };
+
+        let mut tried = self.turns.remembered.recall(self.candidate);
+        let recalled = tried.len();
+        for mend in &tried {
+            mend.apply(&mut conversation);
+            record.repairs.push(mend.as_str());
+        }
+        let mut reasoning = self.entry.reasoning;
+        let mut unanswered_calls: Vec<ToolCall> = Vec::new();
+        let mut second_generation = false;
+        loop {
+            let question = self.question(&conversation, reasoning, &unanswered_calls);
+            let asked = Instant::now();
+            let attempt = self.ask(&question, record).await;
+            let circumstances = circumstances(self.upstream.seen_lately());
+            let answer = match attempt {
+                Attempt::Answered(answer) => answer,
+                Attempt::NoAnswer(NoAnswer::Refused(meaning)) => {
+                    let Some(mend) = Mend::after(meaning, &conversation, &tried) else {
+                        return Err(self.refused(meaning, circumstances).await.into());
+                    };
+                    debug!(mend = mend.as_str(), "the model server refused; mending");
+                    mend.apply(&mut conversation);
+                    tried.push(mend);
+                    record.repairs.push(mend.as_str());
+                    continue;
+                }
+                Attempt::NoAnswer(NoAnswer::Broken(Broken::NotConnected)) => {
+                    self.turns.catalog.surprised(self.candidate.upstream);
+                    return Err(Ended::NotReached(circumstances.broken(Broken::NotConnected)));
+                }
+                Attempt::NoAnswer(no_answer) => return Err(self.unanswered(no_answer, circumstances).into()),
+                Attempt::NeverStarted => {
+                    return Err(Failure::overloaded("the model server did not take the turn up in time").into());
+                }
+                Attempt::Deadline => {
+                    return Err(Failure::upstream_timeout("the model server did not finish in time").into());
+                }
+            };
+            if tried.len() > recalled {
+                self.turns.remembered.keep(self.candidate, &tried);
+            }
+            let text = reasoning::strip(&answer.text, self.candidate.reasons != Some(false));
+            if !text.trim().is_empty() {
+                self.warn_of_a_cut_conversation(&conversation, &answer);
+                return Ok(self.reply(&answer, text.to_owned(), record));
+            }
+            // A second generation is worth it only if it can be as long as the first.
+            let took = asked.elapsed();
+            let may_ask_again = !second_generation && self.clock.deadline.duration_since(Instant::now()) >= took;
+            let reasoned = answer.reasoning || !answer.text.trim().is_empty();
+            if may_ask_again && !answer.tool_calls.is_empty() {
+                unanswered_calls = answer.tool_calls;
+                record.repairs.push("answer_tool_calls");
+            } else if may_ask_again && reasoned && reasoning != Reasoning::Off {
+                reasoning = Reasoning::Off;
+                record.repairs.push("reasoning_off");
+            } else {
+                return Err(Failure::upstream_failure("the model produced no text").into());
+            }
+            second_generation = true;
+        }
+    }
+
+    /// Sends one question and reads its answer, within the deadline.
+    async fn ask(&self, question: &Question<'_>, record: &mut TurnRecord) -> Attempt {
+        let body = self.candidate.dialect.encode(question);
+        let latest_start = self.clock.latest_start();
+        let mut connecting = Pace::connecting();
+        let mut loading = Pace::loading();
+        loop {
+            let asking = self.upstream.ask(self.candidate.dialect, body.clone(), &self.turns.classifier);
+            let answer = match tokio::time::timeout_at(self.clock.deadline, asking).await {
+                Ok(answer) => answer,
+                Err(_) => return Attempt::Deadline,
+            };
+            // Nothing was generated in either case, so asking again is no second turn.
+            let wait = match answer {
+                Err(Broken::NotConnected) => match connecting.next_wait() {
+                    Some(wait) if !self.others => wait,
+                    _ => return Attempt::NoAnswer(NoAnswer::Broken(Broken::NotConnected)),
+                },
+                Ok(Answer::Refused(Meaning::Loading)) => loading.next_wait().unwrap_or_default(),
+                Err(broken) => return Attempt::NoAnswer(NoAnswer::Broken(broken)),
+                Ok(Answer::Refused(meaning)) => return Attempt::NoAnswer(NoAnswer::Refused(meaning)),
+                Ok(Answer::Begun(pieces)) => {
+                    let cap = self.turns.settings.limits.reply;
+                    let received = self.clock.received;
+                    let first = || record.first_token = Some(received.elapsed());
+                    let collapsing = collapse(pieces, &self.turns.classifier, cap, first);
+                    return match tokio::time::timeout_at(self.clock.deadline, collapsing).await {
+                        Ok(Ok(answer)) => Attempt::Answered(answer),
+                        Ok(Err(no_answer)) => Attempt::NoAnswer(no_answer),
+                        Err(_) => Attempt::Deadline,
+                    };
+                }
+            };
+            if Instant::now() + wait >= latest_start {
+                tokio::time::sleep_until(latest_start).await;
+                return Attempt::NeverStarted;
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// A refusal that nothing mends.
+    async fn refused(&self, meaning: Meaning, circumstances: Circumstances) -> Failure {
+        let name = &self.upstream.settings.name;
+        match meaning {
+            // A mis-set route must not empty the list: the server is asked before the model counts as gone.
+            Meaning::ModelNotFound => {
+                let look = self.turns.catalog.look(self.candidate.upstream);
+                if tokio::time::timeout_at(self.clock.deadline, look).await.is_err() {
+                    self.turns.catalog.surprised(self.candidate.upstream);
+                }
+            }
+            Meaning::Credentials => {
+                warn!(upstream = name, "the model server does not accept the key: set upstream.{name}.api_key_file");
+            }
+            _ => {}
+        }
+        circumstances.failure(meaning)
+    }
+
+    fn unanswered(&self, no_answer: NoAnswer, circumstances: Circumstances) -> Failure {
+        match no_answer {
+            NoAnswer::Refused(meaning) | NoAnswer::Failed(meaning) => circumstances.failure(meaning),
+            NoAnswer::Broken(broken) => {
+                self.turns.catalog.surprised(self.candidate.upstream);
+                circumstances.broken(broken)
+            }
+            NoAnswer::Partial => Failure::upstream_failure("the answer ended before it was finished"),
+            NoAnswer::TooLong => Failure::upstream_failure("the answer is over this adapter's cap (limits.reply)"),
+        }
+    }
+
+    /// Ollama before 0.12 ignores `truncate` on its native route, too, and drops the start of a conversation without a word.
+    fn warn_of_a_cut_conversation(&self, conversation: &Conversation, answer: &Collapsed) {
+        let read = answer.usage.and_then(|usage| usage.prompt_tokens);
+        let (Some(read), Some(context)) = (read, self.candidate.context) else { return };
+        let text = conversation.text_bytes() as u64;
+        // A count far below the context is that of a prompt that was cached.
+        if self.candidate.dialect == Dialect::Ollama && read >= context / 2 && text > read * MOST_BYTES_A_READ_TOKEN {
+            warn!(
+                model = self.entry.id,
+                read_tokens = read,
+                context_tokens = context,
+                text_bytes = text,
+                "Ollama read only a part of the conversation: the model answered without its beginning. Update Ollama, or set a \
+                 larger upstream.{}.context",
+                self.upstream.settings.name
+            );
+        }
+    }
+
+    fn reply(&self, answer: &Collapsed, content: String, record: &mut TurnRecord) -> Reply {
+        record.usage = answer.usage;
+        record.finish_reason = answer.finish_reason;
+        Reply {
+            content,
+            finish_reason: answer.finish_reason,
+            model: self.entry.id.clone(),
+            id: answer.id.clone(),
+            usage: answer.usage,
+        }
+    }
+}
