@@ -41,7 +41,7 @@ impl Recorded {
 
     /// Whether it asks for a turn.
     pub fn is_chat(&self) -> bool {
-        self.target == "/v1/chat/completions" || self.target == "/api/chat"
+        self.target.starts_with("/v1/chat/completions") || self.target.starts_with("/api/chat")
     }
 }
 
