@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::observe;
 use crate::settings::{self, Environment, Origin, Settings, SettingsError};
 use crate::upstream::classify::Classifier;
 
@@ -70,6 +71,7 @@ impl From<SettingsError> for CommandError {
 
 /// Runs one command and turns what became of it into words and an exit code: 0, 2 for a configuration error, 1 otherwise.
 pub fn run(arguments: Arguments) -> ExitCode {
+    observe::quiet_panics();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -15,8 +15,24 @@ use crate::settings::{Format, Level, LogSettings};
 pub use metrics::Metrics;
 pub use turn_record::TurnRecord;
 
-/// Starts the log on stderr, and makes a panic a log line without its message: a panic's message can quote what was being
-/// worked on.
+/// Makes a panic one line without its message, which can quote what was being worked on; the place is enough to mend it.
+pub fn quiet_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
+        if tracing::dispatcher::has_been_set() {
+            tracing::error!(
+                place,
+                "Weir itself failed; this is a fault of Weir's own, please report it with this line"
+            );
+        } else {
+            eprintln!(
+                "weir: Weir itself failed at {place}; this is a fault of Weir's own, please report it with this line"
+            );
+        }
+    }));
+}
+
+/// Starts the log on stderr.
 pub fn start_log(settings: &LogSettings) {
     let level = match settings.level {
         Level::Error => LevelFilter::ERROR,
@@ -40,8 +56,4 @@ pub fn start_log(settings: &LogSettings) {
             registry.with(layer.with_filter(ours).with_filter(level)).try_init()
         }
     };
-    std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
-        tracing::error!(place, "Weir itself failed; this is a fault of Weir's own, please report it with this line");
-    }));
 }
