@@ -12,8 +12,9 @@ use crate::contract::disclosure::{IMAGE_WITHOUT_TEXT, MISSING_BEGINNING};
 use crate::contract::{Conversation, Message, Part, Role, Text};
 use crate::upstream::classify::Meaning;
 
-/// One change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// One change. They are made in the order in which they stand here, whatever the order of the refusals: after messages were
+/// merged, a picture of an earlier one could not be told from one of the current turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mend {
     /// Pictures before the current turn give way to the contract's disclosure.
     DiscloseHistoricalImages,
@@ -36,8 +37,8 @@ impl Mend {
         }
     }
 
-    /// The change that may help after a refusal of that meaning, if the conversation has something to change and it was not
-    /// changed so already.
+    /// The change that may help after a refusal of that meaning, if the conversation (as the phone sent it) has something to
+    /// change and it was not changed so already.
     pub fn after(meaning: Meaning, conversation: &Conversation, tried: &[Mend]) -> Option<Self> {
         let may_help: &[Mend] = match meaning {
             // A history of pictures is the one thing that Weir may shorten: the disclosure says what is missing.
@@ -47,16 +48,21 @@ impl Mend {
             | Meaning::BodyTooLarge
             | Meaning::ContextTooLong => &[Mend::DiscloseHistoricalImages],
             // The same words are used for both faults.
-            Meaning::RolesMustAlternate | Meaning::FirstMessageMustBeUser => {
-                &[Mend::MergeSameRole, Mend::BeginWithUser]
-            }
+            Meaning::RolesMustAlternate => &[Mend::MergeSameRole, Mend::BeginWithUser],
+            Meaning::FirstMessageMustBeUser => &[Mend::BeginWithUser, Mend::MergeSameRole],
             Meaning::EmptyPrompt => &[Mend::NameTheImage],
             _ => &[],
         };
         may_help.iter().copied().find(|mend| !tried.contains(mend) && mend.has_something_to_do(conversation))
     }
 
-    fn has_something_to_do(self, conversation: &Conversation) -> bool {
+    /// Whether a refusal of that meaning tells something about the model, and not just about this conversation.
+    pub fn is_worth_remembering(meaning: Meaning) -> bool {
+        !matches!(meaning, Meaning::ContextTooLong | Meaning::ImageTooLarge | Meaning::BodyTooLarge)
+    }
+
+    /// Whether the conversation has anything that this changes.
+    pub fn has_something_to_do(self, conversation: &Conversation) -> bool {
         let messages = &conversation.messages;
         match self {
             Mend::DiscloseHistoricalImages => {
@@ -68,8 +74,7 @@ impl Mend {
         }
     }
 
-    /// Makes the change.
-    pub fn apply(self, conversation: &mut Conversation) {
+    fn apply(self, conversation: &mut Conversation) {
         match self {
             Mend::DiscloseHistoricalImages => conversation.disclose_historical_images(),
             Mend::MergeSameRole => merge_same_role(&mut conversation.messages),
@@ -84,6 +89,17 @@ impl Mend {
             }
         }
     }
+}
+
+/// The conversation with these changes made.
+pub fn mended(conversation: &Conversation, mends: &[Mend]) -> Conversation {
+    let mut conversation = conversation.clone();
+    let mut in_order = mends.to_vec();
+    in_order.sort_unstable();
+    for mend in in_order {
+        mend.apply(&mut conversation);
+    }
+    conversation
 }
 
 /// The parts of a run stay as they are and in order; text parts of one message are joined with one line feed on the wire.
@@ -140,9 +156,11 @@ impl Remembered {
             .unwrap_or_default()
     }
 
-    /// Keeps what helped.
-    pub fn keep(&self, candidate: &Candidate, mends: &[Mend]) {
-        let lesson = Lesson { learned: Instant::now(), identity: candidate.identity.clone(), mends: mends.to_vec() };
+    /// Keeps what helped beside what is known.
+    pub fn keep(&self, candidate: &Candidate, helped: &[Mend]) {
+        let mut mends = self.recall(candidate);
+        mends.extend(helped.iter().filter(|mend| !mends.contains(mend)).copied().collect::<Vec<_>>());
+        let lesson = Lesson { learned: Instant::now(), identity: candidate.identity.clone(), mends };
         let mut lessons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lessons.insert((candidate.upstream, candidate.name.clone()), lesson);
     }
