@@ -176,7 +176,7 @@ fn row_065_roles_and_order_arrive_as_they_were_sent() {
 fn row_066_nothing_is_remembered_and_nothing_is_deduplicated() {
     let upstream = ScriptedUpstream::start();
     let weir = Weir::in_front_of(&upstream);
-    let whole = vec![user("a"), assistant("b"), user("c"), assistant("d"), user("e")];
+    let whole = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")];
     let windows = [&whole[..], &whole[..], &whole[2..], &whole[..3], &whole[4..]];
     for window in windows {
         weir.chat(&turn(window.to_vec())).assert_reply(REPLY);

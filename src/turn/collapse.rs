@@ -10,7 +10,8 @@ use crate::upstream::client::Broken;
 use crate::upstream::exchange::{Pieces, Step};
 use crate::upstream::piece::{End, Piece, ToolCall};
 
-/// How long the rest of a stream is listened to once the finish reason is there: token counts come after it.
+/// How long the rest of a stream is listened to once the finish reason is there: token counts come after it, and a connection
+/// whose answer was read to its end can be used again.
 const AFTER_THE_END: Duration = Duration::from_millis(500);
 
 /// The most tool calls of one answer that are kept: they are only counted and answered, never passed on.
@@ -93,6 +94,8 @@ pub async fn collapse(
             Some(Step::Failed(_)) if answer.end.is_some() => break,
             Some(Step::Failed(meaning)) if answer.begun => return Err(NoAnswer::Failed(meaning)),
             Some(Step::Failed(meaning)) => return Err(NoAnswer::Refused(meaning)),
+            // Read on to the end of the body: only then can the connection be used again.
+            Some(Step::Done) if answer.end.is_some() => {}
             Some(Step::Done) | None => break,
         }
         if answer.end.is_some() && listen_until.is_none() {

@@ -3,19 +3,21 @@
 //! It uses no proxy, follows no redirect, passes no header of the phone's on and sets its own `Host`: Ollama answers 403 with
 //! an empty body to a foreign `Host` or `Origin`, and llama.cpp keeps generating after a hang-up if it sees a session header.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
+use hyper_util::client::legacy::connect::HttpInfo;
 use reqwest::redirect::Policy;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use secrecy::ExposeSecret as _;
-use tower::{Layer, Service};
+use tokio::time::Instant;
 use url::Url;
 
 use super::body::SlicedBody;
@@ -31,42 +33,42 @@ const DISCOVERY_CAP: usize = 8 * 1024 * 1024;
 /// How long a discovery call may take: it loads nothing, so a server that is well answers at once.
 const DISCOVERY_TIME: Duration = Duration::from_secs(5);
 
-/// Counts the connections that are opened, so that a request which failed can be known to have gone out on a kept one.
+/// The connections that wait for another request, by their local ports, so that a request which failed can be known to have
+/// gone out on a kept one. Counting the connections that were opened would not tell: the pool begins a new one whenever a
+/// kept one is not ready in the same instant, and may then use the kept one after all.
 #[derive(Debug, Clone, Default)]
-struct OpenedConnections(Arc<AtomicU64>);
+pub(super) struct KeptConnections(Arc<Mutex<HashMap<SocketAddr, Instant>>>);
 
-impl OpenedConnections {
-    fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-impl<S> Layer<S> for OpenedConnections {
-    type Service = CountingConnector<S>;
-
-    fn layer(&self, connector: S) -> CountingConnector<S> {
-        CountingConnector { connector, opened: self.clone() }
-    }
-}
-
-#[derive(Debug, Clone)]
-struct CountingConnector<S> {
-    connector: S,
-    opened: OpenedConnections,
-}
-
-impl<S: Service<Target>, Target> Service<Target> for CountingConnector<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.connector.poll_ready(cx)
+impl KeptConnections {
+    /// The answer was read to its end, so its connection is kept for a while.
+    pub(super) fn note(&self, answer: &reqwest::Response) {
+        if let Some(connection) = answer.extensions().get::<HttpInfo>() {
+            let mut kept = self.lock();
+            // A port is given to a new connection sooner or later: what was kept too long ago says nothing.
+            kept.retain(|_, since| since.elapsed() <= IDLE_CONNECTION);
+            kept.insert(connection.local_addr(), Instant::now());
+        }
     }
 
-    fn call(&mut self, target: Target) -> S::Future {
-        self.opened.0.fetch_add(1, Ordering::AcqRel);
-        self.connector.call(target)
+    /// Whether the connection on which this happened was a kept one; it is gone now, and forgotten.
+    fn forget(&self, error: &reqwest::Error, asked: Instant) -> bool {
+        let mut source = error.source();
+        while let Some(cause) = source {
+            if let Some(cause) = cause.downcast_ref::<hyper_util::client::legacy::Error>() {
+                let mut known = http::Extensions::new();
+                if let Some(connection) = cause.connect_info() {
+                    connection.get_extras(&mut known);
+                }
+                let since = known.get::<HttpInfo>().and_then(|connection| self.lock().remove(&connection.local_addr()));
+                return since.is_some_and(|since| asked.saturating_duration_since(since) <= IDLE_CONNECTION);
+            }
+            source = cause.source();
+        }
+        false
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, Instant>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -114,7 +116,7 @@ pub struct Fetched {
 pub struct Client {
     http: reqwest::Client,
     base: Url,
-    opened: OpenedConnections,
+    kept: KeptConnections,
 }
 
 impl std::fmt::Debug for Client {
@@ -138,7 +140,6 @@ impl Client {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let opened = OpenedConnections::default();
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             .redirect(Policy::none())
@@ -147,7 +148,6 @@ impl Client {
             .tcp_nodelay(true)
             .connect_timeout(connect)
             .pool_idle_timeout(IDLE_CONNECTION)
-            .connector_layer(opened.clone())
             .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers);
         if let Some(authorities) = &settings.certificate_authorities {
@@ -157,7 +157,7 @@ impl Client {
         }
         let http =
             builder.build().map_err(|_| refused("the system's TLS certificates could not be read; set ca_file"))?;
-        Ok(Client { http, base: settings.url.clone(), opened })
+        Ok(Client { http, base: settings.url.clone(), kept: KeptConnections::default() })
     }
 
     fn url(&self, path: &str) -> Url {
@@ -199,6 +199,7 @@ impl Client {
         let whole = async {
             let mut response = request.send().await.map_err(|error| broken(&error))?;
             let body = read_capped(&mut response, DISCOVERY_CAP).await?;
+            self.kept.note(&response);
             Ok(Fetched { status: response.status(), headers: response.headers().clone(), body })
         };
         tokio::time::timeout(DISCOVERY_TIME, whole).await.unwrap_or(Err(Broken::Silent))
@@ -207,21 +208,25 @@ impl Client {
     /// Sends a turn. The answer's body is read by the caller; dropping it, or this future, closes the connection.
     ///
     /// A kept connection that dies without a byte of an answer was most likely being closed while the turn was written into it:
-    /// the turn did not start, and is sent once more on a connection of its own.
+    /// the turn did not start, and is sent on another.
     ///
     /// # Errors
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
     pub async fn post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
-        let opened_before = self.opened.count();
-        match self.try_post(path, body.clone()).await {
-            Err(Broken::Lost) if self.opened.count() == opened_before => self.try_post(path, body).await,
-            answer => answer,
+        loop {
+            let asked = Instant::now();
+            let request = self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body.clone()));
+            match request.send().await {
+                // The next one may be a kept one, too; each death takes one away, so this ends.
+                Err(error) if broken(&error) == Broken::Lost && self.kept.forget(&error, asked) => {}
+                answer => return answer.map_err(|error| broken(&error)),
+            }
         }
     }
 
-    async fn try_post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
-        let request = self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body));
-        request.send().await.map_err(|error| broken(&error))
+    /// Where connections whose answer was read to its end are noted.
+    pub(super) fn kept(&self) -> &KeptConnections {
+        &self.kept
     }
 }
 

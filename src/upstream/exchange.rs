@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::classify::{Classifier, Meaning};
-use super::client::{Broken, broken, read_capped};
+use super::client::{Broken, KeptConnections, broken, read_capped};
 use super::dialect::Dialect;
 use super::framing::{Frame, FramingError, Splitter};
 use super::lenient;
@@ -42,6 +42,7 @@ pub enum Step {
 /// The answer as it arrives. Dropping it closes the connection, which is how the server learns to stop.
 pub struct Pieces {
     response: reqwest::Response,
+    kept: KeptConnections,
     splitter: Splitter,
     dialect: Dialect,
     ended: bool,
@@ -57,13 +58,15 @@ impl std::fmt::Debug for Pieces {
 /// Takes the head of an answer and decides whether it is a refusal.
 pub(super) async fn begin(
     mut response: reqwest::Response,
+    kept: &KeptConnections,
     dialect: Dialect,
     classifier: &Classifier,
 ) -> Result<Answer, Broken> {
     let status = response.status();
     if status.is_success() {
         let splitter = Splitter::new(FRAME_CAP);
-        let pieces = Pieces { response, splitter, dialect, ended: false, waiting: VecDeque::new() };
+        let kept = kept.clone();
+        let pieces = Pieces { response, kept, splitter, dialect, ended: false, waiting: VecDeque::new() };
         return Ok(Answer::Begun(Box::new(pieces)));
     }
     let body = tokio::time::timeout(REFUSAL_TIME, read_capped(&mut response, REFUSAL_CAP)).await;
@@ -94,6 +97,7 @@ impl Pieces {
                 }
                 None => {
                     self.ended = true;
+                    self.kept.note(&self.response);
                     if let Some(frame) = self.splitter.finish().map_err(unframed)? {
                         self.take(frame, classifier)?;
                     }

@@ -69,7 +69,7 @@ impl Upstream {
     ) -> Result<Answer, Broken> {
         let response = self.client.post(dialect.chat_path(), body).await?;
         self.mark_seen();
-        exchange::begin(response, dialect, classifier).await
+        exchange::begin(response, self.client.kept(), dialect, classifier).await
     }
 
     /// Asks how many tokens a question has, where the server tells that without generating. `None` where it does not, or not at

@@ -12,62 +12,83 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What a child writes, collected while it runs.
+/// What a child writes, collected while it runs: its standard output and its standard error, apart.
 #[derive(Debug)]
 pub struct Output {
-    text: Arc<(Mutex<Vec<u8>>, Condvar)>,
-    readers: Vec<JoinHandle<()>>,
+    streams: [Stream; 2],
 }
 
-impl Output {
-    /// Reads both streams of the child on their own threads.
-    pub fn collect(child: &mut Child) -> Self {
+#[derive(Debug)]
+struct Stream {
+    text: Arc<(Mutex<Vec<u8>>, Condvar)>,
+    reader: JoinHandle<()>,
+}
+
+impl Stream {
+    fn collect(mut source: impl Read + Send + 'static) -> Self {
         let text = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
-        let streams: [Box<dyn Read + Send>; 2] =
-            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        let readers = streams
-            .into_iter()
-            .map(|mut stream| {
-                let text = Arc::clone(&text);
-                std::thread::spawn(move || {
-                    let mut piece = [0; 16_384];
-                    while let Ok(read @ 1..) = stream.read(&mut piece) {
-                        text.0.lock().unwrap().extend_from_slice(&piece[..read]);
-                        text.1.notify_all();
-                    }
-                    text.1.notify_all();
-                })
-            })
-            .collect();
-        Self { text, readers }
+        let collected = Arc::clone(&text);
+        let reader = std::thread::spawn(move || {
+            let mut piece = [0; 16_384];
+            while let Ok(read @ 1..) = source.read(&mut piece) {
+                collected.0.lock().unwrap().extend_from_slice(&piece[..read]);
+                collected.1.notify_all();
+            }
+            collected.1.notify_all();
+        });
+        Self { text, reader }
     }
 
-    /// What was written so far.
-    pub fn so_far(&self) -> String {
+    fn so_far(&self) -> String {
         String::from_utf8_lossy(&self.text.0.lock().unwrap()).into_owned()
     }
 
-    /// Waits until something was written that `found` accepts.
-    pub fn wait_for<T>(&self, found: impl Fn(&str) -> Option<T>) -> Option<T> {
+    fn wait_for<T>(&self, found: impl Fn(&str) -> Option<T>) -> Option<T> {
         let until = Instant::now() + CEILING;
         let mut text = self.text.0.lock().unwrap();
         loop {
             if let Some(result) = found(&String::from_utf8_lossy(&text)) {
                 return Some(result);
             }
-            if Instant::now() > until || self.readers.iter().all(JoinHandle::is_finished) {
+            if Instant::now() > until || self.reader.is_finished() {
                 return None;
             }
             text = self.text.1.wait_timeout(text, Duration::from_millis(200)).unwrap().0;
         }
     }
+}
+
+impl Output {
+    /// Reads both streams of the child on their own threads.
+    pub fn collect(child: &mut Child) -> Self {
+        let standard_output = Stream::collect(child.stdout.take().unwrap());
+        let standard_error = Stream::collect(child.stderr.take().unwrap());
+        Self { streams: [standard_output, standard_error] }
+    }
+
+    /// What was written so far, standard output first.
+    pub fn so_far(&self) -> String {
+        self.streams.iter().map(Stream::so_far).collect()
+    }
+
+    /// Waits until standard output holds something that `found` accepts.
+    pub fn wait_for_standard_output<T>(&self, found: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.streams[0].wait_for(found)
+    }
+
+    /// Waits until the log on standard error holds something that `found` accepts.
+    pub fn wait_for_log<T>(&self, found: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.streams[1].wait_for(found)
+    }
 
     /// Everything, once the child has ended.
     pub fn finish(self) -> String {
-        for reader in self.readers {
-            let _ = reader.join();
+        let mut all = String::new();
+        for stream in self.streams {
+            let _ = stream.reader.join();
+            all.push_str(&String::from_utf8_lossy(&stream.text.0.lock().unwrap()));
         }
-        String::from_utf8_lossy(&self.text.0.lock().unwrap()).into_owned()
+        all
     }
 }
 
@@ -96,7 +117,7 @@ impl Weir {
     /// Takes over a started child and waits for the line that says where it listens.
     pub fn attach(mut child: Child, directory: Option<TempDir>, token: Vec<u8>) -> Self {
         let output = Output::collect(&mut child);
-        let address = output.wait_for(|text| {
+        let address = output.wait_for_standard_output(|text| {
             let line = text.split_once("listening on http://")?.1;
             line.split_once('\n')?.0.trim().parse().ok()
         });
@@ -123,10 +144,11 @@ impl Weir {
         self.output.as_ref().map(Output::so_far).unwrap_or_default()
     }
 
-    /// Waits until it has written a text.
-    pub fn wait_for_output(&self, text: &str) {
+    /// Waits until its log holds a text.
+    pub fn wait_for_log(&self, text: &str) {
         let output = self.output.as_ref().unwrap();
-        assert!(output.wait_for(|all| all.contains(text).then_some(())).is_some(), "never wrote {text}");
+        let found = output.wait_for_log(|log| log.contains(text).then_some(()));
+        assert!(found.is_some(), "never logged {text}");
     }
 
     /// A new connection.
