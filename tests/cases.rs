@@ -68,6 +68,15 @@ impl Case {
         Some(self)
     }
 
+    /// The same refusal after a 200 and the head of a stream, if it is one in JSON: servers find out late, too.
+    fn inside_a_stream(mut self) -> Option<Self> {
+        let error: Value = serde_json::from_str(&self.body).ok().filter(|_| self.status >= 400)?;
+        self.body = format!(": keep-alive\n\ndata: {error}\n\ndata: [DONE]\n\n");
+        self.status = 200;
+        self.content_type = "text/event-stream".to_owned();
+        Some(self)
+    }
+
     /// What is wrong with Weir's answer, if anything is.
     fn hold_against(&self, answer: &Response) -> Result<(), String> {
         let shown = String::from_utf8_lossy(&answer.body);
@@ -158,6 +167,14 @@ fn answers_of_vllm_spoken_to_as_any_openai_server() {
 #[test]
 fn answers_of_other_servers() {
     assert_answered_as_openai(OTHERS);
+}
+
+#[test]
+fn refusals_inside_a_stream_that_has_begun() {
+    let files = [LLAMACPP, OLLAMA, OTHERS, VLLM];
+    let cases: Vec<Case> = files.into_iter().flat_map(cases).filter_map(Case::inside_a_stream).collect();
+    assert!(cases.len() > 80, "{}", cases.len());
+    assert_answered(&ScriptedUpstream::start(), "openai", "m", &cases);
 }
 
 #[test]
