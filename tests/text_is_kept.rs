@@ -386,3 +386,22 @@ fn an_overflow_of_one_conversation_does_not_cost_another_its_pictures() {
     weir.chat(&turn(messages.clone())).assert_reply(REPLY);
     assert_eq!(upstream.last_chat().messages(), messages);
 }
+
+#[test]
+fn nothing_is_learned_from_a_fault_of_the_server() {
+    let upstream = ScriptedUpstream::start();
+    let weir = Weir::in_front_of(&upstream);
+    let words = "Error: Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/...";
+    let conversation = turn(vec![user("a"), user("b")]);
+    for (status, asked) in [(500, 2), (400, 2), (400, 1)] {
+        let script = Script::refusal(status, words);
+        let strict = move |request: &common::Recorded| match request.messages().len() {
+            1 => Script::text(REPLY).for_request(request),
+            _ => script.for_request(request),
+        };
+        upstream.always(Script::from_fn(strict));
+        let before = upstream.chat_count();
+        weir.chat(&conversation).assert_reply(REPLY);
+        assert_eq!(upstream.chat_count() - before, asked, "after {status}");
+    }
+}

@@ -11,6 +11,7 @@ use crate::catalog::snapshot::Candidate;
 use crate::contract::disclosure::{IMAGE_WITHOUT_TEXT, MISSING_BEGINNING};
 use crate::contract::{Conversation, Message, Part, Role, Text};
 use crate::upstream::classify::Meaning;
+use crate::upstream::exchange::Refusal;
 
 /// One change. They are made in the order in which they stand here, whatever the order of the refusals: after messages were
 /// merged, a picture of an earlier one could not be told from one of the current turn.
@@ -56,9 +57,12 @@ impl Mend {
         may_help.iter().copied().find(|mend| !tried.contains(mend) && mend.has_something_to_do(conversation))
     }
 
-    /// Whether a refusal of that meaning tells something about the model, and not just about this conversation.
-    pub fn is_worth_remembering(meaning: Meaning) -> bool {
-        !matches!(meaning, Meaning::ContextTooLong | Meaning::ImageTooLarge | Meaning::BodyTooLarge)
+    /// Whether a refusal tells something about the model. One that is about size tells it about this conversation only, and
+    /// a server that reports a fault of its own tells nothing that can be relied on.
+    pub fn is_worth_remembering(refusal: Refusal) -> bool {
+        let is_of_size =
+            matches!(refusal.meaning, Meaning::ContextTooLong | Meaning::ImageTooLarge | Meaning::BodyTooLarge);
+        !is_of_size && !refusal.status.is_server_error()
     }
 
     /// Whether the conversation has anything that this changes.

@@ -15,7 +15,7 @@ use crate::upstream::Upstream;
 use crate::upstream::classify::Meaning;
 use crate::upstream::client::Broken;
 use crate::upstream::dialect::{Dialect, Question};
-use crate::upstream::exchange::Answer;
+use crate::upstream::exchange::{Answer, Refusal};
 use crate::upstream::pace::Pace;
 use crate::upstream::piece::ToolCall;
 
@@ -104,14 +104,14 @@ impl Run<'_> {
             let circumstances = circumstances(self.upstream.seen_lately());
             let answer = match attempt {
                 Attempt::Answered(answer) => answer,
-                Attempt::NoAnswer(NoAnswer::Refused(meaning)) => {
-                    let Some(mend) = Mend::after(meaning, &asked_for, &tried) else {
-                        return Err(self.refused(meaning, circumstances).await.into());
+                Attempt::NoAnswer(NoAnswer::Refused(refusal)) => {
+                    let Some(mend) = Mend::after(refusal.meaning, &asked_for, &tried) else {
+                        return Err(self.refused(refusal.meaning, circumstances).await.into());
                     };
                     debug!(mend = mend.as_str(), "the model server refused; mending");
                     tried.push(mend);
                     conversation = mended(&asked_for, &tried);
-                    if Mend::is_worth_remembering(meaning) {
+                    if Mend::is_worth_remembering(refusal) {
                         learned.push(mend);
                     }
                     record.repairs.push(mend.as_str());
@@ -172,9 +172,11 @@ impl Run<'_> {
                     Some(wait) if !self.others => wait,
                     _ => return Attempt::NoAnswer(NoAnswer::Broken(Broken::NotConnected)),
                 },
-                Ok(Answer::Refused(Meaning::Loading)) => loading.next_wait().unwrap_or_default(),
+                Ok(Answer::Refused(Refusal { meaning: Meaning::Loading, .. })) => {
+                    loading.next_wait().unwrap_or_default()
+                }
                 Err(broken) => return Attempt::NoAnswer(NoAnswer::Broken(broken)),
-                Ok(Answer::Refused(meaning)) => return Attempt::NoAnswer(NoAnswer::Refused(meaning)),
+                Ok(Answer::Refused(refusal)) => return Attempt::NoAnswer(NoAnswer::Refused(refusal)),
                 Ok(Answer::Begun(pieces)) => {
                     let cap = self.turns.settings.limits.reply;
                     let received = self.clock.received;
@@ -216,7 +218,7 @@ impl Run<'_> {
 
     fn unanswered(&self, no_answer: NoAnswer, circumstances: Circumstances) -> Failure {
         match no_answer {
-            NoAnswer::Refused(meaning) | NoAnswer::Failed(meaning) => circumstances.failure(meaning),
+            NoAnswer::Refused(Refusal { meaning, .. }) | NoAnswer::Failed(meaning) => circumstances.failure(meaning),
             NoAnswer::Broken(broken) => {
                 self.turns.catalog.surprised(self.candidate.upstream);
                 circumstances.broken(broken)
