@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use hyper_util::client::legacy::connect::HttpInfo;
 use reqwest::redirect::Policy;
@@ -205,18 +205,23 @@ impl Client {
         tokio::time::timeout(DISCOVERY_TIME, whole).await.unwrap_or(Err(Broken::Silent))
     }
 
-    /// Sends a turn. The answer's body is read by the caller; dropping it, or this future, closes the connection.
+    /// Sends a turn. The answer's body is read by the caller; dropping it, or this future, closes the connection. With `last`
+    /// the connection is not kept for the next turn.
     ///
     /// A kept connection that dies without a byte of an answer was most likely being closed while the turn was written into it:
     /// the turn did not start, and is sent on another.
     ///
     /// # Errors
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
-    pub async fn post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
+    pub async fn post(&self, path: &str, body: SlicedBody, last: bool) -> Result<reqwest::Response, Broken> {
+        let mut headers = json();
+        if last {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         loop {
             let asked = Instant::now();
-            let request = self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body.clone()));
-            match request.send().await {
+            let request = self.http.request(Method::POST, self.url(path)).headers(headers.clone());
+            match request.body(wrap(body.clone())).send().await {
                 // The next one may be a kept one, too; each death takes one away, so this ends.
                 Err(error) if broken(&error) == Broken::Lost && self.kept.forget(&error, asked) => {}
                 answer => return answer.map_err(|error| broken(&error)),

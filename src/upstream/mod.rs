@@ -67,7 +67,7 @@ impl Upstream {
         body: SlicedBody,
         classifier: &classify::Classifier,
     ) -> Result<Answer, Broken> {
-        let response = self.client.post(dialect.chat_path(), body).await?;
+        let response = self.client.post(dialect.chat_path(), body, dialect.hangs_up_after_a_turn()).await?;
         self.mark_seen();
         exchange::begin(response, self.client.kept(), dialect, classifier).await
     }

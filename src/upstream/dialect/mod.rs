@@ -158,6 +158,13 @@ impl Dialect {
         }
     }
 
+    /// Whether the server ends the connection after a streamed answer without announcing it. llama-server sends `Keep-Alive` and
+    /// closes right behind the last byte (seen with build 11434), so a turn that follows at once on that connection, as the next
+    /// one in the queue does, would be lost.
+    pub fn hangs_up_after_a_turn(self) -> bool {
+        self == Dialect::LlamaCpp
+    }
+
     /// Writes a question as the server's request body.
     pub fn encode(self, question: &Question<'_>) -> SlicedBody {
         match self {
