@@ -200,10 +200,14 @@ fn pictures(runs: &[Run]) -> usize {
 
 /// What a strict server says to these messages, if it does not take them.
 fn objection(messages: &[Value], demands: &[Demand]) -> Option<&'static str> {
-    // A literal picture mark makes Ollama's form put the pictures into a message of their own, which counts as the same one.
-    let is_rest = |message: &&Value| message["content"] == "" && message.get("images").is_some();
-    let roles: Vec<&Value> =
-        messages.iter().filter(|message| !is_rest(message)).map(|message| &message["role"]).collect();
+    let mut roles: Vec<&Value> = Vec::new();
+    for message in messages {
+        // A literal picture mark makes Ollama's form put the pictures into a message of their own, which counts as the same one.
+        let is_rest = message["content"] == "" && message.get("images").is_some();
+        if !is_rest || roles.last().is_none_or(|before| *before != "user") {
+            roles.push(&message["role"]);
+        }
+    }
     demands.iter().find_map(|demand| match demand {
         Demand::Alternation if roles.windows(2).any(|pair| pair[0] == pair[1]) => {
             Some("Conversation roles must alternate user/assistant/user/assistant/...")
