@@ -51,11 +51,19 @@ fn every_key_of_the_example_is_in_the_table_and_no_other() {
     // A line of the example is a key if it looks like one once the # before it is gone.
     let mut keys = Vec::new();
     let mut table = String::new();
+    let mut in_rows = false;
     for line in EXAMPLE.lines().map(|line| line.strip_prefix("# ").unwrap_or(line)) {
-        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+        if let Some(name) = line.strip_prefix("[[").and_then(|line| line.strip_suffix("]]")) {
+            // Rows under a head in double brackets are the value of one key.
+            keys.push(name.to_owned());
+            table.clear();
+            in_rows = true;
+        } else if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             table = name.replace("upstream.local", "upstream.NAME").replace("\"qwen3:14b\"", "\"ID\"") + ".";
+            in_rows = false;
         } else if let Some((key, _)) = line.split_once(" = ")
             && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+            && !in_rows
         {
             let key = if table == "models.alias." { "NAME" } else { key };
             keys.push(format!("{table}{key}"));

@@ -102,7 +102,7 @@ impl Snapshot {
         for (upstream, (state, models)) in states.iter().zip(&known).enumerate() {
             // An alias is the user's own word: it hides a model of the same name.
             let models = models.iter().filter(|facts| !settings.alias.contains_key(&facts.id));
-            for facts in models.filter(|facts| is_exposed(settings, &facts.id)) {
+            for facts in models.filter(|facts| is_exposed(settings, state, &facts.id)) {
                 add(&mut entries, settings, &facts.id, upstream, state, facts);
             }
         }
@@ -170,19 +170,43 @@ fn has(state: &ServerState, name: &str) -> bool {
 }
 
 /// What `models.expose` lets through; the default is served in any case.
-fn is_exposed(settings: &ModelSettings, id: &str) -> bool {
+fn is_exposed(settings: &ModelSettings, state: &ServerState, id: &str) -> bool {
     let Some(globs) = &settings.expose else { return true };
-    settings.default.as_deref() == Some(id) || globs.iter().any(|glob| WildMatch::new(glob).matches(id))
+    let bare = without_latest(id).filter(|_| is_tagged(state));
+    let fits = |glob: &String| [Some(id), bare].into_iter().flatten().any(|name| WildMatch::new(glob).matches(name));
+    settings.default.as_deref().is_some_and(|default| is_same(state, id, default)) || globs.iter().any(fits)
+}
+
+/// What the settings say of a model, under its alias or its own name.
+fn override_of<'a>(
+    settings: &'a ModelSettings,
+    state: &ServerState,
+    id: &str,
+    facts: &ModelFacts,
+) -> Option<&'a ModelOverride> {
+    let overrides = &settings.overrides;
+    let same = || overrides.iter().find(|(name, _)| is_same(state, &facts.id, name)).map(|(_, word)| word);
+    overrides.get(id).or_else(|| overrides.get(&facts.id)).or_else(same)
+}
+
+fn is_tagged(state: &ServerState) -> bool {
+    state.discovery.as_ref().is_some_and(|discovery| discovery.tagged)
 }
 
 fn is_same(state: &ServerState, id: &str, wanted: &str) -> bool {
-    let tagged = state.discovery.as_ref().is_some_and(|discovery| discovery.tagged);
-    id == wanted || (tagged && is_same_tagged(id, wanted))
+    id == wanted || (is_tagged(state) && is_same_tagged(id, wanted))
 }
 
 /// Whether two names of an Ollama server differ only in that one leaves `:latest` out.
 fn is_same_tagged(one: &str, other: &str) -> bool {
-    one.strip_suffix(":latest") == Some(other) || other.strip_suffix(":latest") == Some(one)
+    without_latest(one) == Some(other) || without_latest(other) == Some(one)
+}
+
+/// The name without its tag, if that is `:latest`. What is left has no tag then: a colon before the last `/` is that of a port.
+fn without_latest(name: &str) -> Option<&str> {
+    let bare = name.strip_suffix(":latest")?;
+    let last = bare.rsplit('/').next().unwrap_or(bare);
+    (!last.contains(':')).then_some(bare)
 }
 
 fn add(
@@ -193,7 +217,7 @@ fn add(
     state: &ServerState,
     facts: &ModelFacts,
 ) {
-    let word = settings.overrides.get(id).or_else(|| settings.overrides.get(&facts.id));
+    let word = override_of(settings, state, id, facts);
     let dialect = state.discovery.as_ref().map(|discovery| discovery.dialect).unwrap_or_default();
     let told = state.discovery.as_ref().and_then(|discovery| discovery.slots).filter(|slots| *slots > 0);
     let turns = state.concurrency.map(NonZeroU32::get).or(told).map(|turns| turns as usize);

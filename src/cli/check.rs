@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{CommandError, report, settings_or_search};
+use super::{CommandError, classifier, report, settings_or_search};
 use crate::catalog::Catalog;
 use crate::catalog::snapshot::{Candidate, Entry, turns_in};
 use crate::contract::{Conversation, Failure};
@@ -20,6 +20,7 @@ use crate::upstream::dialect::{Discovery, DiscoveryError, Sight, probe_image};
 /// Prints what is effective; `probe_images` also shows a picture to each model of unknown sight.
 pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(), CommandError> {
     let settings = settings_or_search(config).await?;
+    let classifier = classifier(&settings)?;
     for line in report::effective(&settings) {
         println!("{line}");
     }
@@ -59,7 +60,7 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
     if probe_images {
         let unknown = |entry: &&Entry| entry.candidate().is_some_and(|candidate| candidate.sight == Sight::Unknown);
         for entry in snapshot.entries.iter().filter(unknown) {
-            probe(&settings, &entry.id).await?;
+            probe(&settings, &classifier, &entry.id).await?;
         }
     }
     println!("\nall is well");
@@ -104,7 +105,7 @@ fn describe_reasoning(reasoning: Reasoning) -> &'static str {
 }
 
 /// Shows one picture of one colour to a model, as a real turn, and says which key to add.
-async fn probe(settings: &Settings, id: &str) -> Result<(), CommandError> {
+async fn probe(settings: &Settings, classifier: &Classifier, id: &str) -> Result<(), CommandError> {
     let mut settings = settings.clone();
     settings.models.overrides.entry(id.to_owned()).or_default().images = Some(true);
     let catalog = Catalog::new(&settings).map_err(|error| CommandError::Configuration(error.to_string()))?;
@@ -113,7 +114,7 @@ async fn probe(settings: &Settings, id: &str) -> Result<(), CommandError> {
         // It answered a moment ago; if it does not now, the turn says so.
         let _ = catalog.look(place).await;
     }
-    let turns = Turns::new(Arc::new(settings), catalog, Classifier::embedded());
+    let turns = Turns::new(Arc::new(settings), catalog, classifier.clone());
     let question = "What colour is this picture? Answer with one word.";
     let image = json!({"type": "image_url", "image_url": {"url": probe_image::DATA_URI}});
     let content = json!([{"type": "text", "text": question}, image]);

@@ -14,7 +14,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::observe;
-use crate::settings::{self, Environment, Settings, SettingsError};
+use crate::settings::{self, Environment, Origin, Settings, SettingsError};
+use crate::upstream::classify::Classifier;
 
 /// The adapter between the Conduck app and the model server that you run at home.
 #[derive(Debug, Parser)]
@@ -106,4 +107,17 @@ async fn settings_or_search(config: Option<&std::path::Path>) -> Result<Settings
         Err(SettingsError::NothingConfigured) => search::settings(&environment).await,
         Err(refused) => Err(refused.into()),
     }
+}
+
+/// The failure classifier with the person's own rows.
+fn classifier(settings: &Settings) -> Result<Classifier, CommandError> {
+    Classifier::with_rows(&settings.failures).map_err(|missed| {
+        let file = match &settings.origin {
+            Origin::File(path) => path.display().to_string(),
+            Origin::Environment | Origin::Found => "the configuration".to_owned(),
+        };
+        CommandError::Configuration(format!(
+            "{file}: {missed}. Correct the row's conditions or the example, or move the row up."
+        ))
+    })
 }

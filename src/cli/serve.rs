@@ -7,11 +7,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{CommandError, report, settings_or_search};
+use super::{CommandError, classifier, report, settings_or_search};
 use crate::observe;
 use crate::server::{Service, listener};
 use crate::settings::Settings;
-use crate::upstream::classify::Classifier;
 
 pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     let settings = settings_or_search(config).await?;
@@ -31,8 +30,8 @@ pub(super) async fn serve(settings: Settings) -> Result<(), CommandError> {
         warn!("{warning}");
     }
     let (port, metrics_port) = (settings.port, settings.metrics.as_ref().map(|metrics| metrics.port));
-    let service = Service::new(settings, Classifier::embedded())
-        .map_err(|error| CommandError::Configuration(error.to_string()))?;
+    let classifier = classifier(&settings)?;
+    let service = Service::new(settings, classifier).map_err(|error| CommandError::Configuration(error.to_string()))?;
     let stop = CancellationToken::new();
     stop_on_signal(stop.clone())?;
     let listener = open(port, "port").await?;

@@ -85,11 +85,15 @@ impl Environment {
                     return Err(refuse("an unknown variable", advice.accepted, advice.mend));
                 }
             };
-            if key.shape == Shape::List {
+            if matches!(key.shape, Shape::List | Shape::Rows) {
+                let written = schema::written(&path);
                 return Err(refuse(
                     "a variable for a key that holds a list",
                     "the key in the configuration file".to_owned(),
-                    format!("Write {} = [\"…\"] there.", schema::written(&path)),
+                    match key.shape {
+                        Shape::Rows => format!("Write rows under [[{written}]] there."),
+                        _ => format!("Write {written} = [\"…\"] there."),
+                    },
                 ));
             }
             let Some(text) = value.to_str() else {

@@ -8,6 +8,7 @@ use url::Url;
 
 use super::schema::{self, KEYS, Step};
 use super::{Environment, Settings, Source, UpstreamSettings, layers, load};
+use crate::upstream::classify::Classifier;
 
 const EXAMPLE: &str = include_str!("../../adapter.toml.example");
 
@@ -17,24 +18,30 @@ struct Shown {
     value: toml::Value,
 }
 
-/// Every `key = value` line of the example, switched on or not, under the last table head, switched on or not.
+/// Every `key = value` line of the example, switched on or not, under the last table head, switched on or not. Rows under a
+/// head in double brackets are the value of one key.
 fn shown() -> Vec<Shown> {
     let mut table: Vec<String> = Vec::new();
     let mut shown = Vec::new();
+    let mut in_rows = false;
     for line in EXAMPLE.lines() {
         let line = line.strip_prefix("# ").unwrap_or(line);
         let key = line.split(" = ").next().unwrap_or("");
         let is_key = line.contains(" = ")
             && !key.is_empty()
             && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-        if line.starts_with('[') && line.ends_with(']') {
+        if let Some(name) = line.strip_prefix("[[").and_then(|rest| rest.strip_suffix("]]")) {
+            in_rows = true;
+            shown.push(Shown { path: vec![name.to_owned()], value: toml::Value::Array(Vec::new()) });
+        } else if line.starts_with('[') && line.ends_with(']') {
+            in_rows = false;
             let mut head = toml::Value::Table(toml::from_str(line).unwrap());
             table.clear();
             while let Some((name, inner)) = head.as_table().and_then(|inner| inner.iter().next()) {
                 table.push(name.clone());
                 head = inner.clone();
             }
-        } else if is_key {
+        } else if is_key && !in_rows {
             let entry: toml::Table = toml::from_str(line).expect(line);
             let (name, value) = entry.into_iter().next().unwrap();
             let path = table.iter().cloned().chain([name]).collect();
@@ -128,6 +135,8 @@ fn the_example_is_a_good_configuration_with_every_key_switched_on() {
     assert_eq!(settings.models.alias["home"], "qwen3:14b");
     assert_eq!(settings.models.overrides["qwen3:14b"].context, Some(32_768));
     assert!(settings.metrics.is_some());
+    assert_eq!(settings.failures.len(), 1);
+    assert!(Classifier::with_rows(&settings.failures).is_ok(), "the row is the first to match its example");
 }
 
 #[test]

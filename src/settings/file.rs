@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::refusal::{Refusal, SettingsError};
-use super::schema::{self, Step};
+use super::schema::{self, Shape, Step};
 
 /// A configuration file whose syntax and keys are in order; its values are not looked at yet.
 #[derive(Debug)]
@@ -94,12 +94,15 @@ impl File {
                     };
                     return Err(refuse(kind(other), "a table".to_owned(), mend));
                 }
-                (Step::Value(_), toml::Value::Table(_)) => {
-                    return Err(refuse(
-                        "a table",
-                        "a value".to_owned(),
-                        format!("Write it as {} = … in one line.", schema::written(path)),
-                    ));
+                (Step::Value(key), toml::Value::Table(_)) => {
+                    let written = schema::written(path);
+                    let (accepted, mend) = match key.shape {
+                        Shape::Rows => {
+                            ("rows", format!("Write [[{written}]] with double brackets, once for each row."))
+                        }
+                        _ => ("a value", format!("Write it as {written} = … in one line.")),
+                    };
+                    return Err(refuse("a table", accepted.to_owned(), mend));
                 }
                 (Step::Value(_), _) => {}
             }
@@ -158,20 +161,42 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> SettingsError {
 /// The keys of a TOML text with their places, and nothing of the values.
 enum Tree {
     Table(Vec<(toml::Spanned<String>, Tree)>),
+    List(Vec<Tree>),
     Value,
 }
 
 impl Tree {
     fn note_lines(&self, text: &str, path: &mut Vec<String>, lines: &mut HashMap<Vec<String>, usize>) {
-        let Self::Table(entries) = self else { return };
-        for (name, inner) in entries {
-            path.push(name.get_ref().clone());
-            let before = text.get(..name.span().start).unwrap_or("");
-            lines.insert(path.clone(), before.matches('\n').count() + 1);
-            inner.note_lines(text, path, lines);
-            path.pop();
+        match self {
+            Self::Table(entries) => {
+                for (name, inner) in entries {
+                    path.push(name.get_ref().clone());
+                    lines.insert(path.clone(), line_of(text, name));
+                    inner.note_lines(text, path, lines);
+                    path.pop();
+                }
+            }
+            // The entries of a list count from 1; a table among them begins where its first key stands.
+            Self::List(entries) => {
+                for (index, inner) in entries.iter().enumerate() {
+                    path.push((index + 1).to_string());
+                    inner.note_lines(text, path, lines);
+                    if let Self::Table(keys) = inner
+                        && let Some((first, _)) = keys.first()
+                    {
+                        lines.insert(path.clone(), line_of(text, first));
+                    }
+                    path.pop();
+                }
+            }
+            Self::Value => {}
         }
     }
+}
+
+fn line_of(text: &str, key: &toml::Spanned<String>) -> usize {
+    let before = text.get(..key.span().start).unwrap_or("");
+    before.matches('\n').count() + 1
 }
 
 impl<'de> Deserialize<'de> for Tree {
@@ -198,8 +223,11 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Tree, A::Error> {
-        while sequence.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Tree::Value)
+        let mut entries = Vec::new();
+        while let Some(entry) = sequence.next_element()? {
+            entries.push(entry);
+        }
+        Ok(Tree::List(entries))
     }
 
     fn visit_str<E>(self, _: &str) -> Result<Tree, E> {

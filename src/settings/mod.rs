@@ -8,6 +8,7 @@
 mod environment;
 #[cfg(test)]
 mod example;
+mod failures;
 mod file;
 mod layers;
 mod models;
@@ -29,6 +30,7 @@ use secrecy::SecretString;
 use url::Url;
 
 pub use environment::Environment;
+pub use failures::{FailureExample, FailureRow, Meaning};
 pub use refusal::SettingsError;
 pub use source::{Source, configuration_folder, find};
 pub use tokens::Tokens;
@@ -46,6 +48,8 @@ pub struct Settings {
     pub upstreams: Vec<UpstreamSettings>,
     /// Which models are offered, under which names, and what is known about them.
     pub models: ModelSettings,
+    /// The person's own rows for the errors of model servers, in their order; they count before those that come with Weir.
+    pub failures: Vec<FailureRow>,
     /// Caps on sizes and numbers.
     pub limits: Limits,
     /// Caps on time.

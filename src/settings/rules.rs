@@ -8,7 +8,7 @@ use super::layers::Layers;
 use super::refusal::SettingsError;
 use super::tokens::Tokens;
 use super::value::Found;
-use super::{Format, Level, Limits, LogSettings, MetricsSettings, Origin, Settings, Timeouts, models};
+use super::{Format, Level, Limits, LogSettings, MetricsSettings, Origin, Settings, Timeouts, failures, models};
 
 /// The contract's security floor: a smaller cap breaks picture turns without anybody seeing why.
 const SMALLEST_BODY: u64 = 52_428_800;
@@ -30,6 +30,7 @@ pub(super) fn without_secrets(layers: &Layers, origin: Origin) -> Result<Setting
         tokens: Tokens::none(),
         upstreams: Vec::new(),
         models: models::read(layers)?,
+        failures: failures::read(layers)?,
         limits: limits(layers)?,
         timeouts: timeouts(layers)?,
         log: log(layers)?,

@@ -15,6 +15,8 @@ pub(super) enum Shape {
     Switch,
     /// A list of texts.
     List,
+    /// Rows under heads in double brackets, whose keys are read where the rows are.
+    Rows,
 }
 
 /// One key: its path, with `*` for a name that the person chooses.
@@ -45,6 +47,7 @@ pub(super) static KEYS: &[Key] = &[
     key(&["models", "override", "*", "images"], Shape::Switch),
     key(&["models", "override", "*", "context"], Shape::Number),
     key(&["models", "override", "*", "reasoning"], Shape::Text),
+    key(&["failures"], Shape::Rows),
     key(&["limits", "body"], Shape::Number),
     key(&["limits", "image"], Shape::Number),
     key(&["limits", "reply"], Shape::Number),

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::contract::{FinishReason, Usage};
 use crate::upstream::classify::{Classifier, Meaning};
 use crate::upstream::client::Broken;
-use crate::upstream::exchange::{Pieces, Step};
+use crate::upstream::exchange::{Pieces, Refusal, Step};
 use crate::upstream::piece::{End, Piece, ToolCall};
 
 /// How long the rest of a stream is listened to once the finish reason is there: token counts come after it, and a connection
@@ -47,7 +48,7 @@ impl std::fmt::Debug for Collapsed {
 #[derive(Debug)]
 pub enum NoAnswer {
     /// The server reported a failure before anything was generated: a mend may help.
-    Refused(Meaning),
+    Refused(Refusal),
     /// The server reported a failure after it had begun.
     Failed(Meaning),
     /// The answer broke off, or is none.
@@ -95,7 +96,9 @@ pub async fn collapse(
             }
             Some(Step::Failed(_)) if answer.end.is_some() => break,
             Some(Step::Failed(meaning)) if answer.begun => return Err(NoAnswer::Failed(meaning)),
-            Some(Step::Failed(meaning)) => return Err(NoAnswer::Refused(meaning)),
+            Some(Step::Failed(meaning)) => {
+                return Err(NoAnswer::Refused(Refusal { meaning, status: StatusCode::OK }));
+            }
             // Read on to the end of the body: only then can the connection be used again.
             Some(Step::Done) if answer.end.is_some() => {}
             Some(Step::Done) | None => break,

@@ -11,9 +11,11 @@ use crate::catalog::snapshot::Candidate;
 use crate::contract::disclosure::{IMAGE_WITHOUT_TEXT, MISSING_BEGINNING};
 use crate::contract::{Conversation, Message, Part, Role, Text};
 use crate::upstream::classify::Meaning;
+use crate::upstream::exchange::Refusal;
 
-/// One change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// One change. They are made in the order in which they stand here, whatever the order of the refusals: after messages were
+/// merged, a picture of an earlier one could not be told from one of the current turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mend {
     /// Pictures before the current turn give way to the contract's disclosure.
     DiscloseHistoricalImages,
@@ -36,8 +38,8 @@ impl Mend {
         }
     }
 
-    /// The change that may help after a refusal of that meaning, if the conversation has something to change and it was not
-    /// changed so already.
+    /// The change that may help after a refusal of that meaning, if the conversation (as the phone sent it) has something to
+    /// change and it was not changed so already.
     pub fn after(meaning: Meaning, conversation: &Conversation, tried: &[Mend]) -> Option<Self> {
         let may_help: &[Mend] = match meaning {
             // A history of pictures is the one thing that Weir may shorten: the disclosure says what is missing.
@@ -47,16 +49,24 @@ impl Mend {
             | Meaning::BodyTooLarge
             | Meaning::ContextTooLong => &[Mend::DiscloseHistoricalImages],
             // The same words are used for both faults.
-            Meaning::RolesMustAlternate | Meaning::FirstMessageMustBeUser => {
-                &[Mend::MergeSameRole, Mend::BeginWithUser]
-            }
+            Meaning::RolesMustAlternate => &[Mend::MergeSameRole, Mend::BeginWithUser],
+            Meaning::FirstMessageMustBeUser => &[Mend::BeginWithUser, Mend::MergeSameRole],
             Meaning::EmptyPrompt => &[Mend::NameTheImage],
             _ => &[],
         };
         may_help.iter().copied().find(|mend| !tried.contains(mend) && mend.has_something_to_do(conversation))
     }
 
-    fn has_something_to_do(self, conversation: &Conversation) -> bool {
+    /// Whether a refusal tells something about the model. One that is about size tells it about this conversation only, and
+    /// a server that reports a fault of its own tells nothing that can be relied on.
+    pub fn is_worth_remembering(refusal: Refusal) -> bool {
+        let is_of_size =
+            matches!(refusal.meaning, Meaning::ContextTooLong | Meaning::ImageTooLarge | Meaning::BodyTooLarge);
+        !is_of_size && !refusal.status.is_server_error()
+    }
+
+    /// Whether the conversation has anything that this changes.
+    pub fn has_something_to_do(self, conversation: &Conversation) -> bool {
         let messages = &conversation.messages;
         match self {
             Mend::DiscloseHistoricalImages => {
@@ -68,8 +78,7 @@ impl Mend {
         }
     }
 
-    /// Makes the change.
-    pub fn apply(self, conversation: &mut Conversation) {
+    fn apply(self, conversation: &mut Conversation) {
         match self {
             Mend::DiscloseHistoricalImages => conversation.disclose_historical_images(),
             Mend::MergeSameRole => merge_same_role(&mut conversation.messages),
@@ -84,6 +93,17 @@ impl Mend {
             }
         }
     }
+}
+
+/// The conversation with these changes made.
+pub fn mended(conversation: &Conversation, mends: &[Mend]) -> Conversation {
+    let mut conversation = conversation.clone();
+    let mut in_order = mends.to_vec();
+    in_order.sort_unstable();
+    for mend in in_order {
+        mend.apply(&mut conversation);
+    }
+    conversation
 }
 
 /// The parts of a run stay as they are and in order; text parts of one message are joined with one line feed on the wire.
@@ -140,9 +160,11 @@ impl Remembered {
             .unwrap_or_default()
     }
 
-    /// Keeps what helped.
-    pub fn keep(&self, candidate: &Candidate, mends: &[Mend]) {
-        let lesson = Lesson { learned: Instant::now(), identity: candidate.identity.clone(), mends: mends.to_vec() };
+    /// Keeps what helped beside what is known.
+    pub fn keep(&self, candidate: &Candidate, helped: &[Mend]) {
+        let mut mends = self.recall(candidate);
+        mends.extend(helped.iter().filter(|mend| !mends.contains(mend)).copied().collect::<Vec<_>>());
+        let lesson = Lesson { learned: Instant::now(), identity: candidate.identity.clone(), mends };
         let mut lessons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lessons.insert((candidate.upstream, candidate.name.clone()), lesson);
     }

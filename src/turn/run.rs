@@ -4,7 +4,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::collapse::{Collapsed, NoAnswer, collapse};
-use super::mends::Mend;
+use super::mends::{Mend, mended};
 use super::outcome::Circumstances;
 use super::{Clock, Ended, Turns, reasoning};
 use crate::catalog::snapshot::{Candidate, Entry};
@@ -15,7 +15,7 @@ use crate::upstream::Upstream;
 use crate::upstream::classify::Meaning;
 use crate::upstream::client::Broken;
 use crate::upstream::dialect::{Dialect, Question};
-use crate::upstream::exchange::Answer;
+use crate::upstream::exchange::{Answer, Refusal};
 use crate::upstream::pace::Pace;
 use crate::upstream::piece::ToolCall;
 
@@ -86,22 +86,17 @@ impl Run<'_> {
     }
 
     /// Asks, mends what a refusal shows can be mended, and asks a second time where an answer has no text.
-    pub(super) async fn to_the_end(
-        &self,
-        mut conversation: Conversation,
-        record: &mut TurnRecord,
-    ) -> Result<Reply, Ended> {
-        let named_model = conversation.model.is_some();
-        let current_image = conversation.current().is_some_and(|current| current.images().next().is_some());
-        let any_image = conversation.image_count() > 0;
+    pub(super) async fn to_the_end(&self, asked_for: Conversation, record: &mut TurnRecord) -> Result<Reply, Ended> {
+        let named_model = asked_for.model.is_some();
+        let current_image = asked_for.current().is_some_and(|current| current.images().next().is_some());
+        let any_image = asked_for.image_count() > 0;
         let circumstances = |seen_lately| Circumstances { named_model, current_image, any_image, seen_lately };
 
         let mut tried = self.turns.remembered.recall(self.candidate);
-        let recalled = tried.len();
-        for mend in &tried {
-            mend.apply(&mut conversation);
-            record.repairs.push(mend.as_str());
-        }
+        tried.retain(|mend| mend.has_something_to_do(&asked_for));
+        record.repairs.extend(tried.iter().map(|mend| mend.as_str()));
+        let mut conversation = mended(&asked_for, &tried);
+        let mut learned: Vec<Mend> = Vec::new();
         let mut reasoning = self.entry.reasoning;
         let mut unanswered_calls: Vec<ToolCall> = Vec::new();
         let mut second_generation = false;
@@ -112,13 +107,16 @@ impl Run<'_> {
             let circumstances = circumstances(self.upstream.seen_lately());
             let answer = match attempt {
                 Attempt::Answered(answer) => answer,
-                Attempt::NoAnswer(NoAnswer::Refused(meaning)) => {
-                    let Some(mend) = Mend::after(meaning, &conversation, &tried) else {
-                        return Err(self.refused(meaning, circumstances).await.into());
+                Attempt::NoAnswer(NoAnswer::Refused(refusal)) => {
+                    let Some(mend) = Mend::after(refusal.meaning, &asked_for, &tried) else {
+                        return Err(self.refused(refusal.meaning, circumstances).await.into());
                     };
                     debug!(mend = mend.as_str(), "the model server refused; mending");
-                    mend.apply(&mut conversation);
                     tried.push(mend);
+                    conversation = mended(&asked_for, &tried);
+                    if Mend::is_worth_remembering(refusal) {
+                        learned.push(mend);
+                    }
                     record.repairs.push(mend.as_str());
                     continue;
                 }
@@ -136,8 +134,8 @@ impl Run<'_> {
                     return Err(Failure::upstream_timeout("the model server did not finish in time").into());
                 }
             };
-            if tried.len() > recalled {
-                self.turns.remembered.keep(self.candidate, &tried);
+            if !learned.is_empty() {
+                self.turns.remembered.keep(self.candidate, &learned);
             }
             let text = reasoning::strip(&answer.text, self.candidate.reasons != Some(false));
             if !text.trim().is_empty() {
@@ -181,9 +179,11 @@ impl Run<'_> {
                     Some(wait) if !self.others => wait,
                     _ => return Attempt::NoAnswer(NoAnswer::Broken(Broken::NotConnected)),
                 },
-                Ok(Answer::Refused(Meaning::Loading)) => loading.next_wait().unwrap_or_default(),
+                Ok(Answer::Refused(Refusal { meaning: Meaning::Loading, .. })) => {
+                    loading.next_wait().unwrap_or_default()
+                }
                 Err(broken) => return Attempt::NoAnswer(NoAnswer::Broken(broken)),
-                Ok(Answer::Refused(meaning)) => return Attempt::NoAnswer(NoAnswer::Refused(meaning)),
+                Ok(Answer::Refused(refusal)) => return Attempt::NoAnswer(NoAnswer::Refused(refusal)),
                 Ok(Answer::Begun(pieces)) => {
                     let cap = self.turns.settings.limits.reply;
                     let received = self.clock.received;
@@ -225,7 +225,7 @@ impl Run<'_> {
 
     fn unanswered(&self, no_answer: NoAnswer, conversation: &Conversation, circumstances: Circumstances) -> Failure {
         match no_answer {
-            NoAnswer::Refused(meaning) | NoAnswer::Failed(meaning) => circumstances.failure(meaning),
+            NoAnswer::Refused(Refusal { meaning, .. }) | NoAnswer::Failed(meaning) => circumstances.failure(meaning),
             NoAnswer::Broken(broken) => {
                 self.turns.catalog.surprised(self.candidate.upstream);
                 circumstances.broken(broken)

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::classify::{Classifier, Meaning};
 use super::client::{Broken, KeptConnections, broken, read_capped};
 use super::dialect::Dialect;
@@ -19,11 +21,20 @@ const REFUSAL_CAP: usize = 64 * 1024;
 /// How long the body of a refusal may take: its status is known already.
 const REFUSAL_TIME: Duration = Duration::from_secs(2);
 
+/// Why a server does not take a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// What it means.
+    pub meaning: Meaning,
+    /// The status of the answer: 200 for a refusal inside a stream.
+    pub status: StatusCode,
+}
+
 /// What became of a question.
 #[derive(Debug)]
 pub enum Answer {
     /// The server refused it before it generated anything.
-    Refused(Meaning),
+    Refused(Refusal),
     /// The server answers; nothing is known yet about how that ends.
     Begun(Box<Pieces>),
 }
@@ -72,7 +83,7 @@ pub(super) async fn begin(
     let body = tokio::time::timeout(REFUSAL_TIME, read_capped(&mut response, REFUSAL_CAP)).await;
     // A refusal whose body is cut, endless or slow is still one: its status speaks.
     let body = body.unwrap_or(Err(Broken::Silent)).unwrap_or_default();
-    Ok(Answer::Refused(classifier.classify(status.as_u16(), &body)))
+    Ok(Answer::Refused(Refusal { meaning: classifier.classify(status.as_u16(), &body), status }))
 }
 
 impl Pieces {

@@ -9,6 +9,7 @@
 mod client;
 mod errors;
 mod json;
+mod ollama;
 mod pictures;
 mod port;
 mod recorded;
@@ -19,6 +20,7 @@ mod weir;
 
 pub use client::{Connection, Request, Response};
 pub use json::*;
+pub use ollama::{NDJSON, ollama_answer, ollama_fixture, ollama_json, ollama_stream};
 pub use pictures::*;
 pub use port::ReservedPort;
 pub use recorded::Recorded;

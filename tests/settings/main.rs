@@ -2,6 +2,7 @@
 //! never shows a secret.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod failures;
 mod file;
 mod models;
 mod numbers;

@@ -7,47 +7,9 @@
 mod rules;
 mod shape;
 
-pub use rules::{Example, Row, RuleError};
+pub use crate::settings::{FailureExample, FailureRow, Meaning};
 
 use rules::Rule;
-use serde::Deserialize;
-
-/// What a model server's refusal or error means, whatever its status and wording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Meaning {
-    /// The conversation does not fit into the model's context.
-    ContextTooLong,
-    /// The model cannot see pictures, or the server could not read this one.
-    ImageUnsupported,
-    /// A picture has too many bytes, pixels or tokens.
-    ImageTooLarge,
-    /// More pictures in one request than the server takes; fewer, but at least one, would do.
-    TooManyImages,
-    /// The server does not have this model, or has it but cannot chat with it.
-    ModelNotFound,
-    /// The server has no room for another turn right now.
-    Busy,
-    /// The server is up, but the model is not loaded yet.
-    Loading,
-    /// Something between here and the model gave up waiting.
-    Timeout,
-    /// The server wants a key, or other credentials than it was given.
-    Credentials,
-    /// The request has more bytes than the server, or something in front of it, takes. Whether a picture or the text is to
-    /// blame, only the caller knows.
-    BodyTooLarge,
-    /// The model's template wants user and assistant to take turns.
-    RolesMustAlternate,
-    /// The model's template wants the user to speak first.
-    FirstMessageMustBeUser,
-    /// The server does not take a message without text.
-    EmptyPrompt,
-    /// The output limit that came with the request is more than the server allows; the conversation itself may be fine.
-    OutputLimitTooHigh,
-    /// Anything else: a crash, a bug, a wrong address.
-    Failure,
-}
 
 /// The rows, ready to be held against answers. Built once, then shared.
 #[derive(Debug, Clone)]
@@ -61,14 +23,23 @@ impl Classifier {
         Self { rules: rules::embedded() }
     }
 
-    /// A user's own rows, in their order, and after them the rows that come with Weir: the user's word counts first.
+    /// A person's own rows, in their order, and after them the rows that come with Weir: the person's word counts first.
     ///
     /// # Errors
-    /// The first row that could never match anything, or would match everything.
-    pub fn with_rows(rows: Vec<Row>) -> Result<Self, RuleError> {
-        let mut rules = rules::compile(rows)?;
+    /// The first row that is not the first to match its own example.
+    pub fn with_rows(rows: &[FailureRow]) -> Result<Self, MissedExample> {
+        let mut rules = rules::compile(rows);
         rules.extend(rules::embedded());
-        Ok(Self { rules })
+        let classifier = Self { rules };
+        for (index, example) in rows.iter().enumerate().filter_map(|(index, row)| Some((index, row.example.as_ref()?)))
+        {
+            let first = classifier.first_match(example.status, example.body.as_bytes());
+            if first != Some(index) {
+                let instead = first.filter(|first| *first < index).map(|first| first + 1);
+                return Err(MissedExample { row: index + 1, instead });
+            }
+        }
+        Ok(classifier)
     }
 
     /// What an answer means.
@@ -96,6 +67,25 @@ fn real_status(answered: u16, told: Option<u16>) -> u16 {
     match told {
         Some(told) if answered < 400 || answered == 500 || answered == 502 => told,
         _ => answered,
+    }
+}
+
+/// A row that does not do what its own example shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("[[failures]], row {row}, example: found an answer that {}; accepted: one that this row is the first to match", self.why())]
+pub struct MissedExample {
+    /// Which row, counted from 1.
+    pub row: usize,
+    /// The earlier row that matches instead, if one does.
+    pub instead: Option<usize>,
+}
+
+impl MissedExample {
+    fn why(&self) -> String {
+        match self.instead {
+            Some(earlier) => format!("row {earlier} matches before it"),
+            None => "the row does not match".to_owned(),
+        }
     }
 }
 

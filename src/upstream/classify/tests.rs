@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn every_embedded_row_is_the_first_to_match_its_own_example() {
     let rows = embedded_rows();
-    let classifier = Classifier { rules: compile(rows.clone()).unwrap() };
+    let classifier = Classifier { rules: compile(&rows) };
     let mut wrong = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         let number = index + 1;

@@ -70,20 +70,10 @@ async fn read_model(
     if word("remote_host").is_some() || word("remote_model").is_some() || name.chars().any(char::is_control) {
         return Ok(None);
     }
-    let digest = word("digest").unwrap_or(name);
-    let known = shown.0.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned();
-    let shown_now = match known {
-        Some(known) => known,
-        None => {
-            let fetched = client.ask("/api/show", &json!({"model": name})).await?;
-            let Ok(document) = document_of(&fetched) else { return Ok(None) };
-            let now = read_shown(&document);
-            shown.0.lock().unwrap_or_else(PoisonError::into_inner).insert(digest.to_owned(), now.clone());
-            now
-        }
-    };
-    let listed_capabilities = entry.get("capabilities").and_then(Value::as_array);
-    let capabilities = listed_capabilities.map(|words| read_words(words)).or(shown_now.capabilities);
+    let told = show(client, shown, name, word("digest").unwrap_or(name)).await?;
+    let listed = entry.get("capabilities").and_then(Value::as_array).map(|words| read_words(words));
+    // The list names fewer of them than the model itself does: thinking and tools are left out (v0.33.0).
+    let capabilities = told.as_ref().and_then(|told| told.capabilities.clone()).or(listed);
     let can = |what: &str| capabilities.as_ref().map(|words| words.iter().any(|word| word == what));
     if can("completion") == Some(false) {
         return Ok(None);
@@ -94,17 +84,31 @@ async fn read_model(
     Ok(Some(ModelFacts {
         name: name.to_owned(),
         id: name.to_owned(),
-        sight: match can("vision") {
-            Some(sees) => Sight::known(sees, "Ollama's capabilities"),
+        sight: match (can("vision"), &told) {
+            (Some(sees), _) => Sight::known(sees, "Ollama's capabilities"),
             // Before it told capabilities, a vision model came with a projector.
-            None => Sight::known(shown_now.has_projector, "the projector in Ollama's /api/show"),
+            (None, Some(told)) => Sight::known(told.has_projector, "the projector in Ollama's /api/show"),
+            (None, None) => Sight::Unknown,
         },
-        context: effective.or(shown_now.configured_context),
-        trained_context: shown_now.trained_context,
+        context: effective.or(told.as_ref().and_then(|told| told.configured_context)),
+        trained_context: told.as_ref().and_then(|told| told.trained_context),
         reasons: can("thinking"),
-        cache_bytes_a_token: shown_now.cache_bytes_a_token,
+        cache_bytes_a_token: told.as_ref().and_then(|told| told.cache_bytes_a_token),
         digest: word("digest").map(str::to_owned),
     }))
+}
+
+/// What `/api/show` tells of a model; `None` where it has no answer, which makes a model no less there.
+async fn show(client: &Client, shown: &ShownModels, name: &str, digest: &str) -> Result<Option<Shown>, DiscoveryError> {
+    let known = shown.0.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned();
+    if known.is_some() {
+        return Ok(known);
+    }
+    let fetched = client.ask("/api/show", &json!({"model": name})).await?;
+    let Ok(document) = document_of(&fetched) else { return Ok(None) };
+    let now = read_shown(&document);
+    shown.0.lock().unwrap_or_else(PoisonError::into_inner).insert(digest.to_owned(), now.clone());
+    Ok(Some(now))
 }
 
 fn read_words(words: &[Value]) -> Vec<String> {
