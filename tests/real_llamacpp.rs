@@ -17,8 +17,14 @@ mod llama_server;
 mod configurations;
 #[path = "real/conversations.rs"]
 mod conversations;
+#[path = "real/mends.rs"]
+mod mends;
 #[path = "real/pictures.rs"]
 mod pictures;
+#[path = "real/router.rs"]
+mod router;
+#[path = "real/tools.rs"]
+mod tools;
 #[path = "real/trouble.rs"]
 mod trouble;
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +21,9 @@ static TURNS: AtomicUsize = AtomicUsize::new(0);
 /// What to start; the model's file name without its ending is also the name under which it is served.
 #[derive(Debug, Clone)]
 pub struct Launch {
+    /// Without one of its own it is a router of the models of a folder.
     model: &'static str,
+    router: bool,
     context: u32,
     slots: u32,
     key: Option<&'static str>,
@@ -29,7 +32,7 @@ pub struct Launch {
 
 impl Launch {
     fn new(model: &'static str, context: u32) -> Self {
-        Launch { model, context, slots: 1, key: None, arguments: Vec::new() }
+        Launch { model, router: false, context, slots: 1, key: None, arguments: Vec::new() }
     }
 
     /// `tiny-chat`, text only: one slot of 8192 tokens.
@@ -51,6 +54,13 @@ impl Launch {
     /// `tiny-big`, read into memory rather than mapped: it says for seconds that it is loading.
     pub fn big() -> Self {
         Self::new("tiny-big", 2048).argument("--load-mode").argument("none")
+    }
+
+    /// A router of the models in a folder, of which it keeps one loaded at a time.
+    pub fn router(folder: &Path) -> Self {
+        let folder = folder.to_str().unwrap();
+        let router = Launch { router: true, ..Self::new("", 4096) };
+        router.argument("--models-dir").argument(folder).argument("--models-max").argument("1")
     }
 
     /// The tokens of all slots together.
@@ -99,11 +109,13 @@ impl Launch {
     fn try_at(self, address: SocketAddr) -> Option<LlamaServer> {
         let directory = TempDir::new().unwrap();
         let log = File::create(directory.path().join("log")).unwrap();
-        let model = format!("{}/{}.gguf", from_environment("WEIR_LLAMA_MODELS"), self.model);
-        let child = Command::new(from_environment("WEIR_LLAMA_SERVER"))
-            .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
-            .args(["-m", &model, "--alias", self.model])
-            .args(["-c", &self.context.to_string(), "-np", &self.slots.to_string()])
+        let mut command = Command::new(from_environment("WEIR_LLAMA_SERVER"));
+        command.args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
+        if !self.router {
+            command.args(["-m", &model_file(self.model), "--alias", self.model]);
+            command.args(["-c", &self.context.to_string(), "-np", &self.slots.to_string()]);
+        }
+        let child = command
             .args(["-t", "1", "--slots", "--offline", "--no-webui"])
             .args(&self.arguments)
             .stdin(Stdio::null())
@@ -121,6 +133,11 @@ impl Launch {
         }
         (!ended).then_some(server)
     }
+}
+
+/// The file of one of the tiny models.
+pub fn model_file(model: &str) -> String {
+    format!("{}/{model}.gguf", from_environment("WEIR_LLAMA_MODELS"))
 }
 
 /// What a variable says without which these tests can do nothing.
