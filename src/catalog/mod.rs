@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::settings::{ModelSettings, Settings};
@@ -79,11 +78,11 @@ impl Catalog {
     }
 
     /// Begins to look after every server, until `stop`.
-    pub fn watch(self: &Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken) {
+    pub fn watch(self: &Arc<Self>, stop: &CancellationToken) {
         for upstream in 0..self.upstreams.len() {
             let catalog = Arc::clone(self);
             let stop = stop.clone();
-            tasks.spawn(async move {
+            tokio::spawn(async move {
                 stop.run_until_cancelled(catalog.look_after(upstream)).await;
             });
         }

@@ -1,37 +1,35 @@
 //! `weir serve`: the adapter itself.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{CommandError, classifier, report, settings_or_search};
 use crate::observe;
-use crate::server::{Service, listener};
+use crate::server::{Adapter, listener};
 use crate::settings::Settings;
 
 pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     let settings = settings_or_search(config).await?;
     observe::start_log(&settings.log);
-    serve(settings).await
+    let config = config.map(Path::to_owned);
+    let reload = async move |adapter: Arc<Adapter>| reload_on_signal(&adapter, config.as_deref()).await;
+    serve(settings, reload).await
 }
 
-/// Opens the ports, says so, and serves until a signal.
-pub(super) async fn serve(settings: Settings) -> Result<(), CommandError> {
-    for line in report::effective(&settings) {
-        info!("{line}");
-    }
-    for upstream in &settings.upstreams {
-        info!(name = upstream.name, url = %upstream.url, "upstream");
-    }
-    for warning in &settings.warnings {
-        warn!("{warning}");
-    }
+/// Opens the ports, says so, and serves until a signal. `beside` runs as long as that.
+pub(super) async fn serve(
+    settings: Settings,
+    beside: impl AsyncFnOnce(Arc<Adapter>) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
+    announce(&settings);
     let (port, metrics_port) = (settings.port, settings.metrics.as_ref().map(|metrics| metrics.port));
     let classifier = classifier(&settings)?;
-    let service = Service::new(settings, classifier).map_err(|error| CommandError::Configuration(error.to_string()))?;
+    let adapter = Adapter::new(settings, classifier).map_err(|error| CommandError::Configuration(error.to_string()))?;
     let stop = CancellationToken::new();
     stop_on_signal(stop.clone())?;
     let listener = open(port, "port").await?;
@@ -45,9 +43,47 @@ pub(super) async fn serve(settings: Settings) -> Result<(), CommandError> {
     let at =
         listener.local_addr().map_err(|error| CommandError::Failed(format!("the port is lost: {}", error.kind())))?;
     println!("listening on http://{at}");
-    service.serve(listener, metrics, stop).await;
+    let adapter = Arc::new(adapter);
+    let serving = Arc::clone(&adapter).serve(listener, metrics, stop.clone());
+    let beside = async {
+        match stop.run_until_cancelled(beside(adapter)).await {
+            Some(Err(error)) => Err(error),
+            Some(Ok(())) | None => Ok(()),
+        }
+    };
+    let ((), beside) = tokio::join!(serving, beside);
     info!("stopped");
+    beside
+}
+
+/// SIGHUP reads the configuration and the tokens again. A faulty configuration changes nothing and is said in one line.
+async fn reload_on_signal(adapter: &Adapter, config: Option<&Path>) -> Result<(), CommandError> {
+    let mut hangup = signal(SignalKind::hangup()).map_err(no_signals)?;
+    while hangup.recv().await.is_some() {
+        let reloaded = async {
+            let settings = settings_or_search(config).await?;
+            announce(&settings);
+            let classifier = classifier(&settings)?;
+            adapter.reload(settings, classifier).map_err(|error| CommandError::Configuration(error.to_string()))
+        };
+        match reloaded.await {
+            Ok(()) => info!("the configuration was read again"),
+            Err(error) => error!("the configuration was not changed: {error}"),
+        }
+    }
     Ok(())
+}
+
+fn announce(settings: &Settings) {
+    for line in report::effective(settings) {
+        info!("{line}");
+    }
+    for upstream in &settings.upstreams {
+        info!(name = upstream.name, url = %upstream.url, "upstream");
+    }
+    for warning in &settings.warnings {
+        warn!("{warning}");
+    }
 }
 
 async fn open(port: u16, key: &str) -> Result<TcpListener, CommandError> {
@@ -63,18 +99,25 @@ async fn open(port: u16, key: &str) -> Result<TcpListener, CommandError> {
     })
 }
 
-/// SIGTERM and Ctrl-C end Weir; a second one ends it at once, which is the system's own doing.
+/// SIGTERM and Ctrl-C end Weir; whoever asks a second time does not want to wait for turns.
 fn stop_on_signal(stop: CancellationToken) -> Result<(), CommandError> {
-    let no_signals =
-        |error: std::io::Error| CommandError::Failed(format!("signals cannot be received: {}", error.kind()));
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
     tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        let mut asked = async || {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        asked().await;
         stop.cancel();
+        asked().await;
+        std::process::exit(1);
     });
     Ok(())
+}
+
+fn no_signals(error: std::io::Error) -> CommandError {
+    CommandError::Failed(format!("signals cannot be received: {}", error.kind()))
 }

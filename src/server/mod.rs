@@ -6,7 +6,7 @@ pub mod intake;
 pub mod listener;
 pub mod routes;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -27,64 +27,95 @@ use listener::Connections;
 /// How long answers that shutting down has cut short may take to be written.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// What the routes work with.
+/// What requests are answered with: everything that the settings decide. A reload makes a new one; turns that run keep theirs.
 #[derive(Debug)]
-pub struct Service {
-    settings: Arc<Settings>,
+struct Service {
+    settings: Settings,
     guard: Guard,
     intake: Intake,
     catalog: Arc<Catalog>,
     turns: Turns,
-    metrics: Arc<Metrics>,
-    stopping_turns: CancellationToken,
+    /// Ends the looking after its model servers.
+    retired: CancellationToken,
 }
 
 impl Service {
-    /// Puts the parts together; opens nothing yet.
-    ///
-    /// # Errors
-    /// A client toward a model server cannot be made from the settings.
-    pub fn new(settings: Settings, classifier: Classifier) -> Result<Self, ClientError> {
-        let settings = Arc::new(settings);
+    fn new(settings: Settings, classifier: Classifier) -> Result<Self, ClientError> {
         let catalog = Arc::new(Catalog::new(&settings)?);
         let limits = &settings.limits;
         Ok(Service {
             guard: Guard::new(&settings.tokens),
             intake: Intake::new(limits.body, limits.in_flight, settings.timeouts.body),
-            turns: Turns::new(Arc::clone(&settings), Arc::clone(&catalog), classifier),
+            turns: Turns::new(&settings, Arc::clone(&catalog), classifier),
             catalog,
-            metrics: Arc::default(),
-            stopping_turns: CancellationToken::new(),
+            retired: CancellationToken::new(),
             settings,
         })
     }
+}
 
-    /// The catalog, which whoever serves also keeps watching.
-    pub fn catalog(&self) -> &Arc<Catalog> {
-        &self.catalog
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.retired.cancel();
+    }
+}
+
+/// The adapter: it answers each request with the service of the moment.
+#[derive(Debug)]
+pub struct Adapter {
+    service: RwLock<Arc<Service>>,
+    metrics: Arc<Metrics>,
+    stopping_turns: CancellationToken,
+}
+
+impl Adapter {
+    /// Puts the parts together; opens nothing yet.
+    ///
+    /// # Errors
+    /// A client toward a model server cannot be made from the settings.
+    pub fn new(settings: Settings, classifier: Classifier) -> Result<Self, ClientError> {
+        let service = RwLock::new(Arc::new(Service::new(settings, classifier)?));
+        Ok(Adapter { service, metrics: Arc::default(), stopping_turns: CancellationToken::new() })
+    }
+
+    /// Goes on with other settings and tokens. Turns that run are not cut; ports, `limits.connections`, the timeouts of
+    /// connections and the log stay as they were at the start.
+    ///
+    /// # Errors
+    /// A client toward a model server cannot be made from the settings; everything stays as it was then.
+    pub fn reload(&self, settings: Settings, classifier: Classifier) -> Result<(), ClientError> {
+        let service = Arc::new(Service::new(settings, classifier)?);
+        service.catalog.watch(&service.retired);
+        let mut current = self.service.write().unwrap_or_else(PoisonError::into_inner);
+        current.retired.cancel();
+        *current = service;
+        Ok(())
+    }
+
+    fn service(&self) -> Arc<Service> {
+        Arc::clone(&self.service.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Serves until `stop` is cancelled; then accepts nothing more, lets turns finish for `timeouts.shutdown`, answers
     /// the rest 503 `overloaded`, and returns.
-    pub async fn serve(self, listener: TcpListener, metrics: Option<TcpListener>, stop: CancellationToken) {
-        let service = Arc::new(self);
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, metrics: Option<TcpListener>, stop: CancellationToken) {
+        let started = self.service();
         let connections = TaskTracker::new();
-        let watching = TaskTracker::new();
-        service.catalog.watch(&watching, &stop);
+        started.catalog.watch(&started.retired);
         let accept = |router, listener| {
-            let accepting = Connections::new(router, &service.settings, connections.clone(), stop.clone());
+            let accepting = Connections::new(router, &started.settings, connections.clone(), stop.clone());
             tokio::spawn(accepting.accept(listener))
         };
-        accept(routes::contract(Arc::clone(&service)), listener);
+        accept(routes::contract(Arc::clone(&self)), listener);
         if let Some(listener) = metrics {
-            accept(routes::metrics(Arc::clone(&service)), listener);
+            accept(routes::metrics(Arc::clone(&self)), listener);
         }
         stop.cancelled().await;
-        let (running, queued) = service.turns.load();
+        let (running, queued) = self.service().turns.load();
         info!(running, queued, "shutting down");
         connections.close();
-        if tokio::time::timeout(service.settings.timeouts.shutdown, connections.wait()).await.is_err() {
-            service.stopping_turns.cancel();
+        if tokio::time::timeout(started.settings.timeouts.shutdown, connections.wait()).await.is_err() {
+            self.stopping_turns.cancel();
             // Whoever does not read the last answer by then is not waited for.
             let _ = tokio::time::timeout(LAST_ANSWERS, connections.wait()).await;
         }

@@ -16,28 +16,28 @@ use http_body::Body as _;
 use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::Service;
 use super::intake::{NotReceived, Received};
+use super::{Adapter, Service};
 use crate::contract::{Conversation, Failure};
 use crate::observe::TurnRecord;
 use crate::observe::metrics::Gauges;
 
 /// The contract's two routes.
-pub fn contract(service: Arc<Service>) -> Router {
+pub fn contract(adapter: Arc<Adapter>) -> Router {
     let routes = Router::new().route("/v1/models", only_get(get(models))).route(
         "/v1/chat/completions",
         post(chat).fallback(|| async { answer_failure(&Failure::wrong_method("POST")) }),
     );
-    guarded(routes, service)
+    guarded(routes, adapter)
 }
 
 /// The one route of the metrics port; it wants the same token.
-pub fn metrics(service: Arc<Service>) -> Router {
-    guarded(Router::new().route("/metrics", only_get(get(scrape))), service)
+pub fn metrics(adapter: Arc<Adapter>) -> Router {
+    guarded(Router::new().route("/metrics", only_get(get(scrape))), adapter)
 }
 
 /// axum's own `get` also answers HEAD; here only GET is known.
-fn only_get(route: MethodRouter<Arc<Service>>) -> MethodRouter<Arc<Service>> {
+fn only_get(route: MethodRouter<Arc<Adapter>>) -> MethodRouter<Arc<Adapter>> {
     async fn wrong_method() -> Response<Body> {
         answer_failure(&Failure::wrong_method("GET"))
     }
@@ -46,17 +46,17 @@ fn only_get(route: MethodRouter<Arc<Service>>) -> MethodRouter<Arc<Service>> {
 
 /// From the outside in: a panic becomes an answer; a body that nobody read announces the end of its connection; then the token;
 /// and only behind it axum looks at the path and the method.
-fn guarded(routes: Router<Arc<Service>>, service: Arc<Service>) -> Router {
+fn guarded(routes: Router<Arc<Adapter>>, adapter: Arc<Adapter>) -> Router {
     routes
         .fallback(|| async { answer_failure(&Failure::unknown_path()) })
-        .layer(middleware::from_fn_with_state(Arc::clone(&service), check_token))
+        .layer(middleware::from_fn_with_state(Arc::clone(&adapter), check_token))
         .layer(middleware::from_fn(announce_unread_body))
         .layer(CatchPanicLayer::custom(answer_panic))
-        .with_state(service)
+        .with_state(adapter)
 }
 
-async fn check_token(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response<Body> {
-    if service.guard.admits(request.headers()) {
+async fn check_token(State(adapter): State<Arc<Adapter>>, request: Request, next: Next) -> Response<Body> {
+    if adapter.service().guard.admits(request.headers()) {
         next.run(request).await
     } else {
         answer_failure(&Failure::unauthorized())
@@ -83,8 +83,8 @@ fn answer_panic(_: Box<dyn Any + Send>) -> Response<Body> {
     response
 }
 
-async fn models(State(service): State<Arc<Service>>) -> Response<Body> {
-    let snapshot = service.catalog.after_first_look().await;
+async fn models(State(adapter): State<Arc<Adapter>>) -> Response<Body> {
+    let snapshot = adapter.service().catalog.after_first_look().await;
     if snapshot.entries.is_empty() {
         return answer_failure(&Failure::upstream_failure(
             "no model server has answered yet, and none of its models is named in the configuration",
@@ -93,14 +93,15 @@ async fn models(State(service): State<Arc<Service>>) -> Response<Body> {
     answer_json(StatusCode::OK, snapshot.list.clone())
 }
 
-async fn chat(State(service): State<Arc<Service>>, request: Request) -> Response<Body> {
+async fn chat(State(adapter): State<Arc<Adapter>>, request: Request) -> Response<Body> {
+    let service = adapter.service();
     let (parts, body) = request.into_parts();
     let received = match service.intake.receive(&parts.headers, body).await {
         Ok(received) => received,
         Err(NotReceived::Refused(failure)) => return answer_failure(&failure),
         Err(NotReceived::Gone) => return answer_failure(&Failure::malformed("the request body ended early")),
     };
-    let mut response = match run_turn(&service, received).await {
+    let mut response = match run_turn(&adapter, &service, received).await {
         Ok(reply) => answer_json(StatusCode::OK, reply.into()),
         Err(failure) => answer_failure(&failure),
     };
@@ -109,16 +110,16 @@ async fn chat(State(service): State<Arc<Service>>, request: Request) -> Response
 }
 
 /// One turn, from its complete body to its answer. Its clock starts here.
-async fn run_turn(service: &Service, received: Received) -> Result<Vec<u8>, Failure> {
+async fn run_turn(adapter: &Adapter, service: &Service, received: Received) -> Result<Vec<u8>, Failure> {
     let since = Instant::now();
-    let mut record = TurnRecord::new(since, received.body.len() as u64, Arc::clone(&service.metrics));
+    let mut record = TurnRecord::new(since, received.body.len() as u64, Arc::clone(&adapter.metrics));
     let result = async {
         let conversation = Conversation::parse(&received.body, service.settings.limits.image)?;
         record.messages = conversation.messages.len();
         record.images = conversation.image_count();
         let turn = service.turns.run(conversation, since, &mut record);
         let shutting_down = || Failure::overloaded("this adapter is shutting down");
-        let reply = service.stopping_turns.run_until_cancelled(turn).await.ok_or_else(shutting_down)??;
+        let reply = adapter.stopping_turns.run_until_cancelled(turn).await.ok_or_else(shutting_down)??;
         let body = reply.to_json();
         if body.len() as u64 > service.settings.limits.reply {
             return Err(Failure::upstream_failure("the answer is over this adapter's cap (limits.reply)"));
@@ -130,11 +131,12 @@ async fn run_turn(service: &Service, received: Received) -> Result<Vec<u8>, Fail
     result
 }
 
-async fn scrape(State(service): State<Arc<Service>>) -> Response<Body> {
+async fn scrape(State(adapter): State<Arc<Adapter>>) -> Response<Body> {
+    let service = adapter.service();
     let (running, queued) = service.turns.load();
     let upstreams = service.catalog.liveness();
     let gauges = Gauges { running, queued, bytes_in_flight: service.intake.in_flight(), upstreams };
-    let mut response = Response::new(Body::from(service.metrics.to_text(&gauges)));
+    let mut response = Response::new(Body::from(adapter.metrics.to_text(&gauges)));
     let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, text);
     response

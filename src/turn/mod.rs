@@ -32,7 +32,10 @@ const MOST_BYTES_A_TOKEN: u64 = 16;
 /// What all turns share.
 #[derive(Debug)]
 pub struct Turns {
-    settings: Arc<Settings>,
+    /// From the last byte of the body to the answer.
+    time: Duration,
+    /// The most text of a reply in bytes.
+    reply_cap: u64,
     catalog: Arc<Catalog>,
     classifier: Classifier,
     admissions: Vec<Admission>,
@@ -41,9 +44,10 @@ pub struct Turns {
 
 impl Turns {
     /// Gets ready for turns on the servers of the catalog.
-    pub fn new(settings: Arc<Settings>, catalog: Arc<Catalog>, classifier: Classifier) -> Self {
+    pub fn new(settings: &Settings, catalog: Arc<Catalog>, classifier: Classifier) -> Self {
         let admissions = catalog.upstreams().iter().map(|_| Admission::new(settings.limits.queue)).collect();
-        Turns { settings, catalog, classifier, admissions, remembered: Remembered::default() }
+        let (time, reply_cap) = (settings.timeouts.turn, settings.limits.reply);
+        Turns { time, reply_cap, catalog, classifier, admissions, remembered: Remembered::default() }
     }
 
     /// Turns that run and turns that wait, over all servers.
@@ -66,7 +70,7 @@ impl Turns {
         let snapshot = self.catalog.after_first_look().await;
         let entry = self.select(&snapshot, conversation.model.as_deref())?;
         record.model = Some(entry.id.clone());
-        let clock = Clock { received, deadline: received + self.settings.timeouts.turn };
+        let clock = Clock { received, deadline: received + self.time };
         let mut servers = entry.in_order_of_asking().peekable();
         while let Some(candidate) = servers.next() {
             let others = servers.peek().is_some();

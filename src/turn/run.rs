@@ -185,7 +185,7 @@ impl Run<'_> {
                 Err(broken) => return Attempt::NoAnswer(NoAnswer::Broken(broken)),
                 Ok(Answer::Refused(refusal)) => return Attempt::NoAnswer(NoAnswer::Refused(refusal)),
                 Ok(Answer::Begun(pieces)) => {
-                    let cap = self.turns.settings.limits.reply;
+                    let cap = self.turns.reply_cap;
                     let received = self.clock.received;
                     let first = || record.first_token = Some(received.elapsed());
                     let collapsing = collapse(pieces, &self.turns.classifier, cap, first);

@@ -208,8 +208,18 @@ impl Weir {
 
     /// Sends SIGTERM.
     pub fn terminate(&self) {
-        let status = Command::new("kill").arg("-TERM").arg(self.pid().to_string()).status().unwrap();
+        self.signal("TERM");
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
         assert!(status.success());
+    }
+
+    /// The folder with its configuration and its token file.
+    pub fn folder(&self) -> &std::path::Path {
+        self.directory.as_ref().expect("a Weir with a folder").path()
     }
 
     /// Waits until the process has ended by itself.
