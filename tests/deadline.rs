@@ -5,6 +5,7 @@
 mod common;
 
 use common::*;
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// In front of this model server with a deadline of two seconds.
@@ -355,4 +356,26 @@ fn row_150_an_idle_weir_stops_at_once() {
     assert_eq!(weir.wait_end().code(), Some(0));
     assert!(start.elapsed() < Duration::from_secs(5), "idle connections held it up: {:?}", start.elapsed());
     drop(idle);
+}
+
+/// An answer of `/slots` in which every slot works, or none.
+fn slots(working: bool) -> Script {
+    Script::json(200, &json!([{"id": 0, "is_processing": working}]))
+}
+
+#[test]
+fn a_llama_server_that_still_reads_an_abandoned_prompt_gets_no_other_turn_meanwhile() {
+    let upstream = ScriptedUpstream::llamacpp(false);
+    upstream.set_route("/slots", slots(true));
+    upstream.next(Script::hang_before_head());
+    let weir = Weir::before(&upstream).kind("llamacpp").upstream_setting("concurrency = 1").start();
+    let abandoned = weir.chat_request(say(secret("read this")).to_string()).open();
+    upstream.wait_for_chats(1);
+    drop(abandoned);
+    upstream.wait_closed(0);
+    let mut next = weir.chat_request(say(secret("and this")).to_string()).open();
+    upstream.wait_for_request("/slots", 2);
+    assert_eq!(upstream.chat_count(), 1, "the turn was sent to a server that is not free");
+    upstream.set_route("/slots", slots(false));
+    next.read().assert_reply(REPLY);
 }

@@ -1,11 +1,15 @@
 //! The queue in front of one model server: a permit for each turn that it really runs at once, and a short, fair line for the
 //! rest.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+
+use crate::upstream::Upstream;
+use crate::upstream::dialect::Dialect;
 
 /// Why a turn does not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +88,60 @@ impl Admission {
     }
 }
 
+/// How often a server is asked whether it is free again.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// For how long at most a permit is held for a server that does not become free.
+const LONGEST_HOLD: Duration = Duration::from_secs(120);
+
+/// A permit in the hands of a turn. If the turn ends (the phone hung up, or its time ran out) while llama-server still reads
+/// the prompt, the permit stays held until a slot is free: it cannot be stopped while it reads, and the next turn would be sent
+/// into a stuck engine.
+#[derive(Debug)]
+pub struct HeldPermit {
+    permit: Option<Permit>,
+    upstream: Arc<Upstream>,
+    dialect: Dialect,
+    reading: AtomicBool,
+}
+
+impl HeldPermit {
+    /// Takes a permit for a turn on that server.
+    pub fn new(permit: Permit, upstream: Arc<Upstream>, dialect: Dialect) -> Self {
+        HeldPermit { permit: Some(permit), upstream, dialect, reading: AtomicBool::new(false) }
+    }
+
+    /// A question is on its way: from now on the server may be reading it.
+    pub fn asking(&self) {
+        self.reading.store(true, Ordering::Release);
+    }
+
+    /// The server answers, or has refused: it is not reading any more.
+    pub fn answered(&self) {
+        self.reading.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for HeldPermit {
+    fn drop(&mut self) {
+        let Some(permit) = self.permit.take() else { return };
+        if !self.reading.load(Ordering::Acquire) || !self.dialect.cannot_be_stopped_while_reading() {
+            return;
+        }
+        let upstream = Arc::clone(&self.upstream);
+        let until_free = async move {
+            while !upstream.has_free_slot().await {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        tokio::spawn(async move {
+            // Free again, or given up: the permit returns in either case.
+            let _ = tokio::time::timeout(LONGEST_HOLD, until_free).await;
+            drop(permit);
+        });
+    }
+}
+
 /// A place in the line, given up however the wait ends.
 struct Place<'a>(&'a AtomicUsize);
 
@@ -95,8 +153,6 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn soon() -> Instant {

@@ -21,7 +21,7 @@ use crate::observe::TurnRecord;
 use crate::settings::Settings;
 use crate::upstream::classify::Classifier;
 use crate::upstream::dialect::Sight;
-use admission::{Admission, NotAdmitted};
+use admission::{Admission, HeldPermit, NotAdmitted};
 use mends::Remembered;
 use run::Run;
 
@@ -109,9 +109,9 @@ impl Turns {
             }
         });
         record.queued += queued.elapsed();
-        let _permit = permit?;
+        let permit = HeldPermit::new(permit?, Arc::clone(upstream), candidate.dialect);
 
-        let run = Run { turns: self, entry, candidate, upstream, clock, others };
+        let run = Run { turns: self, entry, candidate, upstream, permit, clock, others };
         run.refuse_what_is_counted_too_long(&conversation).await?;
         run.to_the_end(conversation, record).await
     }

@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use super::admission::HeldPermit;
 use super::collapse::{Collapsed, NoAnswer, collapse};
 use super::mends::{Mend, mended};
 use super::outcome::Circumstances;
@@ -34,6 +35,7 @@ pub(super) struct Run<'a> {
     pub(super) entry: &'a Entry,
     pub(super) candidate: &'a Candidate,
     pub(super) upstream: &'a Upstream,
+    pub(super) permit: HeldPermit,
     pub(super) clock: Clock,
     /// Whether another server could take the turn if this one cannot be reached.
     pub(super) others: bool,
@@ -168,11 +170,15 @@ impl Run<'_> {
         let mut connecting = Pace::connecting();
         let mut loading = Pace::loading();
         loop {
+            self.permit.asking();
             let asking = self.upstream.ask(self.candidate.dialect, body.clone(), &self.turns.classifier);
             let answer = match tokio::time::timeout_at(self.clock.deadline, asking).await {
                 Ok(answer) => answer,
                 Err(_) => return Attempt::Deadline,
             };
+            if !matches!(answer, Ok(Answer::Begun(_))) {
+                self.permit.answered();
+            }
             // Nothing was generated in either case, so asking again is no second turn.
             let wait = match answer {
                 Err(Broken::NotConnected) => match connecting.next_wait() {
@@ -187,11 +193,16 @@ impl Run<'_> {
                 Ok(Answer::Begun(pieces)) => {
                     let cap = self.turns.reply_cap;
                     let received = self.clock.received;
-                    let first = || record.first_token = Some(received.elapsed());
+                    let first = || {
+                        record.first_token = Some(received.elapsed());
+                        self.permit.answered();
+                    };
                     let collapsing = collapse(pieces, &self.turns.classifier, cap, first);
                     return match tokio::time::timeout_at(self.clock.deadline, collapsing).await {
-                        Ok(Ok(answer)) => Attempt::Answered(answer),
-                        Ok(Err(no_answer)) => Attempt::NoAnswer(no_answer),
+                        Ok(ended) => {
+                            self.permit.answered();
+                            ended.map_or_else(Attempt::NoAnswer, Attempt::Answered)
+                        }
                         Err(_) => Attempt::Deadline,
                     };
                 }

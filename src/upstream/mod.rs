@@ -80,6 +80,13 @@ impl Upstream {
         lenient::read(&counted.body)?.get(field)?.as_u64()
     }
 
+    /// Whether a llama-server has a slot that works on nothing. One that does not tell counts as free.
+    pub async fn has_free_slot(&self) -> bool {
+        let Ok(answer) = self.client.get("/slots").await else { return true };
+        let Ok(slots) = serde_json::from_slice::<Vec<serde_json::Value>>(&answer.body) else { return true };
+        slots.iter().any(|slot| slot.get("is_processing").and_then(serde_json::Value::as_bool) != Some(true))
+    }
+
     /// Whether the server gave a sign of life lately.
     pub fn seen_lately(&self) -> bool {
         let last_seen = self.last_seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

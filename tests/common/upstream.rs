@@ -163,6 +163,11 @@ impl ScriptedUpstream {
         self.chats()
     }
 
+    /// Waits until this target was asked for that often.
+    pub fn wait_for_request(&self, target: &str, count: usize) {
+        self.wait(CEILING, |state| state.requests.iter().filter(|request| request.target == target).count() >= count);
+    }
+
     /// Waits until the other side has closed the connection of turn `index`; when it did.
     pub fn wait_closed(&self, index: usize) -> Instant {
         let closed = |state: &State| {

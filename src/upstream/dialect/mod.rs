@@ -169,6 +169,12 @@ impl Dialect {
         self == Dialect::LlamaCpp
     }
 
+    /// Whether the server goes on reading a prompt after a hang-up: llama-server does so on its HTTP thread, in quadratic time for a
+    /// long unbroken text, while `/health` says that all is well.
+    pub fn cannot_be_stopped_while_reading(self) -> bool {
+        self == Dialect::LlamaCpp
+    }
+
     /// Writes a question as the server's request body.
     pub fn encode(self, question: &Question<'_>) -> SlicedBody {
         match self {
