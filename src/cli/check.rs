@@ -38,7 +38,9 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
         }
     }
     let snapshot = catalog.now();
-    println!("\nmodels, the default first:");
+    if !snapshot.entries.is_empty() {
+        println!("\nmodels, the default first:");
+    }
     for entry in &snapshot.entries {
         println!("  {}", entry.id);
         for candidate in &entry.candidates {

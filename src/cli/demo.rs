@@ -9,7 +9,7 @@ use super::{CommandError, search, serve};
 use crate::demo;
 use crate::observe;
 use crate::server::listener;
-use crate::settings::{Environment, Kind, ModelOverride, UpstreamSettings};
+use crate::settings::{Environment, Kind, ModelOverride, Origin, UpstreamSettings};
 
 pub(super) async fn run() -> Result<(), CommandError> {
     let engine = listener::bind(0).await;
@@ -20,6 +20,7 @@ pub(super) async fn run() -> Result<(), CommandError> {
     let mut upstream = UpstreamSettings::new("demo", url);
     upstream.kind = Kind::OpenAi;
     let mut settings = search::for_upstream(upstream, &Environment::from_process())?;
+    settings.origin = Origin::Demo;
     let blind = ModelOverride { images: Some(false), ..ModelOverride::default() };
     settings.models.overrides = BTreeMap::from([(demo::MODEL.to_owned(), blind)]);
     observe::start_log(&settings.log);

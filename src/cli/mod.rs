@@ -114,7 +114,7 @@ fn classifier(settings: &Settings) -> Result<Classifier, CommandError> {
     Classifier::with_rows(&settings.failures).map_err(|missed| {
         let file = match &settings.origin {
             Origin::File(path) => path.display().to_string(),
-            Origin::Environment | Origin::Found => "the configuration".to_owned(),
+            Origin::Environment | Origin::Found | Origin::Demo => "the configuration".to_owned(),
         };
         CommandError::Configuration(format!(
             "{file}: {missed}. Correct the row's conditions or the example, or move the row up."

@@ -11,6 +11,7 @@ pub(super) fn effective(settings: &Settings) -> Vec<String> {
     let origin = match &settings.origin {
         Origin::File(path) => format!("configuration: {}", path.display()),
         Origin::Environment => "configuration: environment variables".to_owned(),
+        Origin::Demo => "configuration: that of the demo; adapter.toml is not read".to_owned(),
         Origin::Found => "configuration: none; the model server was found on this machine".to_owned(),
     };
     let limits = &settings.limits;

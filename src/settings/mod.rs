@@ -71,6 +71,8 @@ pub enum Origin {
     Environment,
     /// Nothing was configured: Weir found the model server by itself.
     Found,
+    /// The demo, which is in front of its own engine whatever is configured.
+    Demo,
 }
 
 /// One model server.

@@ -150,8 +150,10 @@ impl Client {
             .pool_idle_timeout(IDLE_CONNECTION)
             .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers);
-        if let Some(authorities) = &settings.certificate_authorities {
-            let tls = trust_only(authorities)
+        // The system's certificates are only read where they are needed: a plain http upstream works on a system without any.
+        let authorities = settings.certificate_authorities.as_deref();
+        if authorities.is_some() || settings.url.scheme() == "http" {
+            let tls = trust_only(authorities.unwrap_or_default())
                 .ok_or_else(|| refused("ca_file: it holds no certificate that can be used as an authority"))?;
             builder = builder.tls_backend_preconfigured(tls);
         }
@@ -260,14 +262,12 @@ pub(super) fn broken(error: &reqwest::Error) -> Broken {
     if error.is_connect() { Broken::NotConnected } else { Broken::Lost }
 }
 
-/// A TLS configuration that trusts the authorities of a PEM file and nobody else: whoever names a private authority means it.
-fn trust_only(authorities: &[u8]) -> Option<rustls::ClientConfig> {
+/// A TLS configuration that trusts the authorities of a PEM text and nobody else: whoever names a private authority means it.
+/// Without any it trusts nobody, which is what a client for plain http needs. `None` if one of them is no authority.
+pub fn trust_only(authorities: &[u8]) -> Option<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authorities) {
         roots.add(certificate.ok()?).ok()?;
-    }
-    if roots.is_empty() {
-        return None;
     }
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
