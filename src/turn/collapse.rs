@@ -61,8 +61,8 @@ pub enum NoAnswer {
     TooLong,
 }
 
-/// Reads an answer to its end. `cap` is the most text in bytes; `first` is called once, when the first sign of generation
-/// arrives.
+/// Reads an answer to its end. `cap` is the most text in bytes; `generated` is called for each piece in which something was
+/// generated.
 ///
 /// # Errors
 /// There is no whole answer; whatever text there was is dropped.
@@ -70,10 +70,9 @@ pub async fn collapse(
     mut pieces: Box<Pieces>,
     classifier: &Classifier,
     cap: u64,
-    first: impl FnOnce(),
+    mut generated: impl FnMut(),
 ) -> Result<Collapsed, NoAnswer> {
     let mut answer = Gathering::default();
-    let mut first = Some(first);
     let mut listen_until: Option<Instant> = None;
     loop {
         let step = match listen_until {
@@ -86,9 +85,8 @@ pub async fn collapse(
         };
         match step.map_err(NoAnswer::Broken)? {
             Some(Step::Piece(piece)) => {
-                let begins = answer.take(piece);
-                if begins && let Some(first) = first.take() {
-                    first();
+                if answer.take(piece) {
+                    generated();
                 }
                 if answer.collapsed.text.len() as u64 > cap {
                     return Err(NoAnswer::TooLong);

@@ -7,6 +7,7 @@ pub mod mends;
 pub mod outcome;
 pub mod reasoning;
 mod run;
+pub mod speed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::upstream::dialect::Sight;
 use admission::{Admission, HeldPermit, NotAdmitted};
 use mends::Remembered;
 use run::Run;
+use speed::Speeds;
 
 /// More text than this for each token of a known context cannot fit, whatever the tokenizer: refused before it is sent, since
 /// llama-server would read it for minutes first.
@@ -40,6 +42,7 @@ pub struct Turns {
     classifier: Classifier,
     admissions: Vec<Admission>,
     remembered: Remembered,
+    speeds: Speeds,
 }
 
 impl Turns {
@@ -47,7 +50,15 @@ impl Turns {
     pub fn new(settings: &Settings, catalog: Arc<Catalog>, classifier: Classifier) -> Self {
         let admissions = catalog.upstreams().iter().map(|_| Admission::new(settings.limits.queue)).collect();
         let (time, reply_cap) = (settings.timeouts.turn, settings.limits.reply);
-        Turns { time, reply_cap, catalog, classifier, admissions, remembered: Remembered::default() }
+        Turns {
+            time,
+            reply_cap,
+            catalog,
+            classifier,
+            admissions,
+            remembered: Remembered::default(),
+            speeds: Speeds::default(),
+        }
     }
 
     /// Turns that run and turns that wait, over all servers.

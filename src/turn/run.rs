@@ -7,6 +7,7 @@ use super::admission::HeldPermit;
 use super::collapse::{Collapsed, NoAnswer, collapse};
 use super::mends::{Mend, mended};
 use super::outcome::Circumstances;
+use super::speed::Progress;
 use super::{Clock, Ended, Turns, reasoning};
 use crate::catalog::snapshot::{Candidate, Entry};
 use crate::contract::{Conversation, Failure, Reply, Usage};
@@ -67,7 +68,14 @@ impl Run<'_> {
             context_to_ask_for: self.candidate.context_to_ask_for,
             keep_alive: self.upstream.settings.keep_alive.as_deref(),
             unanswered_calls,
+            longest_answer: None,
         }
+    }
+
+    /// The output limit that ends an answer before the turn's time does, once the model's speed is known.
+    fn longest_answer(&self) -> Option<u64> {
+        let left = self.clock.deadline.saturating_duration_since(Instant::now());
+        self.turns.speeds.longest_answer(self.candidate, left)
     }
 
     /// Where it is close, the server's own count decides before it is asked to generate.
@@ -102,13 +110,24 @@ impl Run<'_> {
         let mut reasoning = self.entry.reasoning;
         let mut unanswered_calls: Vec<ToolCall> = Vec::new();
         let mut second_generation = false;
+        let mut limited = true;
         loop {
-            let question = self.question(&conversation, reasoning, &unanswered_calls);
+            let mut question = self.question(&conversation, reasoning, &unanswered_calls);
+            question.longest_answer = self.longest_answer().filter(|_| limited);
             let asked = Instant::now();
             let attempt = self.ask(&question, record).await;
             let circumstances = circumstances(self.upstream.seen_lately());
             let answer = match attempt {
                 Attempt::Answered(answer) => answer,
+                // Older vLLM adds the limit to the prompt and calls the sum too long.
+                Attempt::NoAnswer(NoAnswer::Refused(Refusal {
+                    meaning: Meaning::OutputLimitTooHigh | Meaning::ContextTooLong,
+                    ..
+                })) if question.longest_answer.is_some() && self.candidate.dialect.may_refuse_an_output_limit() => {
+                    limited = false;
+                    record.repairs.push("no_output_limit");
+                    continue;
+                }
                 Attempt::NoAnswer(NoAnswer::Refused(refusal)) => {
                     let Some(mend) = Mend::after(refusal.meaning, &asked_for, &tried) else {
                         return Err(self.refused(refusal.meaning, circumstances).await.into());
@@ -171,6 +190,7 @@ impl Run<'_> {
         let mut loading = Pace::loading();
         loop {
             self.permit.asking();
+            let asked = Instant::now();
             let asking = self.upstream.ask(self.candidate.dialect, body.clone(), &self.turns.classifier);
             let answer = match tokio::time::timeout_at(self.clock.deadline, asking).await {
                 Ok(answer) => answer,
@@ -192,13 +212,27 @@ impl Run<'_> {
                 Ok(Answer::Refused(refusal)) => return Attempt::NoAnswer(NoAnswer::Refused(refusal)),
                 Ok(Answer::Begun(pieces)) => {
                     let cap = self.turns.reply_cap;
-                    let received = self.clock.received;
-                    let first = || {
-                        record.first_token = Some(received.elapsed());
-                        self.permit.answered();
+                    let mut progress = Progress::default();
+                    let mut first = None;
+                    let generated = || {
+                        let since = *first.get_or_insert_with(|| {
+                            self.permit.answered();
+                            record.first_token = Some(self.clock.received.elapsed());
+                            progress.until_first = asked.elapsed();
+                            Instant::now()
+                        });
+                        progress.pieces += 1;
+                        progress.generating = since.elapsed();
                     };
-                    let collapsing = collapse(pieces, &self.turns.classifier, cap, first);
-                    return match tokio::time::timeout_at(self.clock.deadline, collapsing).await {
+                    let collapsing = collapse(pieces, &self.turns.classifier, cap, generated);
+                    let ended = tokio::time::timeout_at(self.clock.deadline, collapsing).await;
+                    let usage = ended.as_ref().ok().and_then(|ended| ended.as_ref().ok()?.usage);
+                    self.turns.speeds.measure(
+                        self.candidate,
+                        progress,
+                        usage.and_then(|usage| usage.completion_tokens),
+                    );
+                    return match ended {
                         Ok(ended) => {
                             self.permit.answered();
                             ended.map_or_else(Attempt::NoAnswer, Attempt::Answered)

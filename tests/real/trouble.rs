@@ -130,3 +130,19 @@ fn an_address_where_nothing_listens_fails_without_an_empty_list() {
     unconfigured.get("/v1/models").assert_error(502, "upstream_failure");
     turn(&unconfigured, &say(secret("Hello"))).assert_error(502, "upstream_failure");
 }
+
+#[test]
+fn an_answer_that_would_not_fit_the_time_is_ended_by_the_model_and_not_by_the_deadline() {
+    let server = Launch::slow().start();
+    let weir = server.behind_weir().turn("4s").start();
+    // The first turn measures: nobody knew how slow the model is. On a machine that gets busier meanwhile another may have to.
+    turn(&weir, &say(secret("Please count."))).assert_error(504, "upstream_timeout");
+    let answered = (0..4).find_map(|_| {
+        server.wait_for_busy_slots(0);
+        let answer = turn(&weir, &say(secret("Please count.")));
+        (answer.status == 200).then_some(answer)
+    });
+    let reply = answered.expect("an answer within the time").assert_any_reply();
+    assert_eq!(reply["choices"][0]["finish_reason"], "length");
+    assert!(reply["usage"]["completion_tokens"].as_u64().unwrap() > 32, "{}", reply["usage"]);
+}

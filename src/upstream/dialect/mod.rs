@@ -140,6 +140,8 @@ pub struct Question<'a> {
     pub keep_alive: Option<&'a str>,
     /// Calls of tools that the model made a moment ago and that are now answered as not available.
     pub unanswered_calls: &'a [ToolCall],
+    /// The most tokens that the answer may have, if it is to be limited.
+    pub longest_answer: Option<u64>,
 }
 
 impl Dialect {
@@ -167,6 +169,12 @@ impl Dialect {
     /// one in the queue does, would be lost.
     pub fn hangs_up_after_a_turn(self) -> bool {
         self == Dialect::LlamaCpp
+    }
+
+    /// Whether the server may refuse an output limit that is larger than what its context leaves, instead of ending there: vLLM
+    /// up to 0.10 does, and nobody knows of the unknown ones.
+    pub fn may_refuse_an_output_limit(self) -> bool {
+        matches!(self, Dialect::OpenAi | Dialect::Vllm | Dialect::LmStudio)
     }
 
     /// Whether the server goes on reading a prompt after a hang-up: llama-server does so on its HTTP thread, in quadratic time for a

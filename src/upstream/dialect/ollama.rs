@@ -3,7 +3,7 @@
 //! Its `/v1` route ignores the context, drops the start of a long conversation without a word, and tears one message with text
 //! and picture into two (v0.33.0); the native one does none of that when it is asked with `truncate: false`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -145,8 +145,8 @@ fn cache_bytes_a_token(number: &impl Fn(&str) -> Option<u64>) -> Option<u64> {
     Some(number("block_count")?.checked_mul(key_value_heads)?.checked_mul(head)? * 2 * 2)
 }
 
-/// Writes the request. `truncate: false` makes an overflow an honest refusal; the options are the same for every turn, since a
-/// value that differs from the loaded one makes Ollama load the model anew.
+/// Writes the request. `truncate: false` makes an overflow an honest refusal; the context is the same for every turn,
+/// since a value that differs from the loaded one makes Ollama load the model anew; the limit of an answer does not.
 pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
     let mut body = SlicedBody::default();
     body.literal("{\"model\":");
@@ -167,9 +167,12 @@ pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
             Err(_) => body.json(&keep_alive),
         }
     }
-    if let Some(context) = question.context_to_ask_for {
+    let context = question.context_to_ask_for.map(|tokens| ("num_ctx", tokens));
+    let answer = question.longest_answer.map(|tokens| ("num_predict", tokens));
+    let options: BTreeMap<_, _> = context.into_iter().chain(answer).collect();
+    if !options.is_empty() {
         body.literal(",\"options\":");
-        body.json(&json!({"num_ctx": context}));
+        body.json(&options);
     }
     body.literal("}");
     body.finish()

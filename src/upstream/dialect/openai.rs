@@ -26,6 +26,10 @@ pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
     }
     encode_unanswered_calls(question.unanswered_calls, &mut body);
     body.literal("],\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+    if let Some(tokens) = question.longest_answer {
+        body.literal(",\"max_tokens\":");
+        body.json(&tokens);
+    }
     match question.reasoning {
         Reasoning::Default => {}
         // Two words for one wish: llama.cpp and vLLM hand the first to the chat template, Ollama and LM Studio heed only the second.
