@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -20,11 +21,22 @@ use snapshot::{Entry, ServerState, Snapshot, turns_in};
 /// How often a server that is well is asked again.
 const REFRESH: Duration = Duration::from_secs(60);
 
+/// How often one that says it is loading is asked at the least.
+const LOOK_WHILE_LOADING: Duration = Duration::from_secs(1);
+
+/// The shortest time between two looks, however many turns are surprised.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+
 /// How long a call may wait for the first look after a start, when nothing is known.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// How long it may wait for it when the settings name something to list: the app probes the list on every chat open.
 const FIRST_LOOK_WITH_SOMETHING: Duration = Duration::from_millis(700);
+
+/// What is lost where only Ollama's `/v1` is spoken to.
+pub const OLLAMA_BEHIND_V1: &str = "; only its /v1 route is used, which drops the start of a long conversation without a word \
+                                    and knows no context, keep_alive or reasoning: name the server itself with kind = \"ollama\" \
+                                    or \"auto\" if it can be reached";
 
 /// A context of fewer tokens is worth a warning where nobody chose it.
 const SMALL_CONTEXT: u64 = 8192;
@@ -96,10 +108,13 @@ impl Catalog {
                 pace = Pace::looking();
                 REFRESH
             } else {
-                pace.next_wait().unwrap_or(REFRESH)
+                // One that is loading is asked often: turns may be waiting for it.
+                let longest = if matches!(found, Err(DiscoveryError::Loading)) { LOOK_WHILE_LOADING } else { REFRESH };
+                pace.next_wait().unwrap_or(REFRESH).min(longest)
             };
             // A wait that is cut short by a surprise is as good as one that ran out.
             let _ = tokio::time::timeout(wait, self.surprises[upstream].notified()).await;
+            tokio::time::sleep(BETWEEN_LOOKS).await;
         }
     }
 
@@ -113,6 +128,7 @@ impl Catalog {
         let observed = &mut states[upstream];
         observed.looks += 1;
         observed.state.up = found.is_ok();
+        observed.state.loading = matches!(found, Err(DiscoveryError::Loading));
         if let Ok(discovery) = &found {
             observed.state.discovery = Some(discovery.clone());
         }
@@ -159,7 +175,8 @@ impl Catalog {
         let saying = match found {
             Ok(discovery) => {
                 let server = discovery.server.as_deref().unwrap_or("OpenAI-compatible server");
-                format!("up: {server}, {} model(s) that can chat", discovery.models.len())
+                let note = if discovery.is_ollama_behind_v1() { OLLAMA_BEHIND_V1 } else { "" };
+                format!("up: {server}, {} model(s) that can chat{note}", discovery.models.len())
             }
             Err(error) => format!("down: {error}"),
         };
@@ -188,6 +205,15 @@ impl Catalog {
         let mut changes = self.snapshot.subscribe();
         // Whether the look came or the time ran out, what is known by then is what there is.
         let _ = tokio::time::timeout(patience, changes.wait_for(|snapshot| snapshot.looked)).await;
+        self.now()
+    }
+
+    /// What is served, once a server that is still loading has something to serve, or at `latest`.
+    pub async fn after_loading(&self, latest: Instant) -> Arc<Snapshot> {
+        let mut changes = self.snapshot.subscribe();
+        let settled = changes.wait_for(|snapshot| !snapshot.loading || !snapshot.entries.is_empty());
+        // Whether it has loaded or the time ran out, what is known by then is what there is.
+        let _ = tokio::time::timeout_at(latest, settled).await;
         self.now()
     }
 

@@ -17,6 +17,8 @@ pub struct ServerState {
     pub discovery: Option<Discovery>,
     /// Whether it answered when it was last asked.
     pub up: bool,
+    /// Whether it said then that it is still loading.
+    pub loading: bool,
     /// The context that the settings want on it, in tokens.
     pub context: Option<u32>,
     /// How many turns the settings let run on it at once.
@@ -92,6 +94,8 @@ pub struct Snapshot {
     pub list: Bytes,
     /// Whether every server was asked at least once, whatever came of it.
     pub looked: bool,
+    /// Whether a server said when it was last asked that it is still loading.
+    pub loading: bool,
 }
 
 impl Snapshot {
@@ -113,8 +117,9 @@ impl Snapshot {
                 }
             }
         }
+        let loading = states.iter().any(|state| state.loading);
         let default = settings.default.clone().or_else(|| entries.first().map(|entry| entry.id.clone()));
-        let mut snapshot = Snapshot { entries, default, list: Bytes::new(), looked };
+        let mut snapshot = Snapshot { entries, default, list: Bytes::new(), looked, loading };
         if let Some(at) = snapshot.default.as_deref().and_then(|default| snapshot.position(default)) {
             snapshot.entries[..=at].rotate_right(1);
         }

@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{CommandError, classifier, report, settings_or_search};
-use crate::catalog::Catalog;
 use crate::catalog::snapshot::{Candidate, Entry, turns_in};
+use crate::catalog::{Catalog, OLLAMA_BEHIND_V1};
 use crate::contract::{Conversation, Failure};
 use crate::observe::TurnRecord;
 use crate::settings::{Reasoning, Settings};
@@ -33,8 +33,16 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
         let found = catalog.look(place).await;
         let name = &upstream.settings.name;
         println!("\nupstream {name} ({}): {}", upstream.settings.url, describe(&found));
-        if found.is_err() {
-            silent.push(name.as_str());
+        match &found {
+            Ok(discovery) => {
+                if discovery.is_ollama_behind_v1() {
+                    println!("  note{OLLAMA_BEHIND_V1}");
+                }
+                if !discovery.left_out.is_empty() {
+                    println!("  not served, since they only embed or run elsewhere: {}", discovery.left_out.join(", "));
+                }
+            }
+            Err(_) => silent.push(name.as_str()),
         }
     }
     let snapshot = catalog.now();
@@ -88,7 +96,7 @@ fn describe_model(entry: &Entry, candidate: &Candidate) {
         Sight::Unknown => println!("    pictures: unknown, so declined; `weir check --probe-images` tries one"),
     }
     match candidate.context {
-        Some(tokens) => println!("    context: {tokens} tokens, about {} turns", turns_in(tokens)),
+        Some(tokens) => println!("    context: {tokens} tokens, about {} turn(s)", turns_in(tokens)),
         None => println!("    context: unknown until the server refuses or loads it"),
     }
     let reasons = candidate.reasons.map_or("unknown", |reasons| if reasons { "yes" } else { "no" });

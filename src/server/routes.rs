@@ -85,6 +85,9 @@ fn answer_panic(_: Box<dyn Any + Send>) -> Response<Body> {
 
 async fn models(State(adapter): State<Arc<Adapter>>) -> Response<Body> {
     let snapshot = adapter.service().catalog.after_first_look().await;
+    if snapshot.entries.is_empty() && snapshot.loading {
+        return answer_failure(&Failure::overloaded("the model server is still loading"));
+    }
     if snapshot.entries.is_empty() {
         return answer_failure(&Failure::upstream_failure(
             "no model server has answered yet, and none of its models is named in the configuration",

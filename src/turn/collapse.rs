@@ -13,7 +13,8 @@ use crate::upstream::piece::{End, Piece, ToolCall};
 
 /// How long the rest of a stream is listened to once the finish reason is there: token counts come after it, and a connection
 /// whose answer was read to its end can be used again.
-const AFTER_THE_END: Duration = Duration::from_millis(500);
+/// All known servers end their stream at once; text that still comes shows that it was not the end.
+const AFTER_THE_END: Duration = Duration::from_secs(3);
 
 /// The most tool calls of one answer that are kept: they are only counted and answered, never passed on.
 const MOST_CALLS: usize = 64;
@@ -75,6 +76,7 @@ pub async fn collapse(
     let mut answer = Gathering::default();
     let mut listen_until: Option<Instant> = None;
     loop {
+        let mut text_came = false;
         let step = match listen_until {
             None => pieces.next(classifier).await,
             // The answer is whole: neither silence nor a lost connection can take it back.
@@ -85,6 +87,7 @@ pub async fn collapse(
         };
         match step.map_err(NoAnswer::Broken)? {
             Some(Step::Piece(piece)) => {
+                text_came = !piece.text.is_empty();
                 if answer.take(piece) {
                     generated();
                 }
@@ -92,16 +95,18 @@ pub async fn collapse(
                     return Err(NoAnswer::TooLong);
                 }
             }
-            Some(Step::Failed(_)) if answer.end.is_some() => break,
+            Some(Step::Failed(_)) if answer.is_whole() => break,
             Some(Step::Failed(meaning)) if answer.begun => return Err(NoAnswer::Failed(meaning)),
             Some(Step::Failed(meaning)) => {
                 return Err(NoAnswer::Refused(Refusal { meaning, status: StatusCode::OK }));
             }
             // Read on to the end of the body: only then can the connection be used again.
-            Some(Step::Done) if answer.end.is_some() => {}
+            Some(Step::Done) if answer.is_whole() => {}
             Some(Step::Done) | None => break,
         }
-        if answer.end.is_some() && listen_until.is_none() {
+        if !answer.is_whole() {
+            listen_until = None;
+        } else if listen_until.is_none() || text_came {
             listen_until = Some(Instant::now() + AFTER_THE_END);
         }
     }
@@ -139,6 +144,11 @@ impl Gathering {
             add_call(&mut collapsed.tool_calls, call);
         }
         generates
+    }
+
+    /// Whether the engine said that it came to an end.
+    fn is_whole(&self) -> bool {
+        self.end.is_some_and(|end| end != End::NotAnEnd)
     }
 
     fn finish(mut self) -> Result<Collapsed, NoAnswer> {

@@ -57,12 +57,17 @@ impl Mend {
         may_help.iter().copied().find(|mend| !tried.contains(mend) && mend.has_something_to_do(conversation))
     }
 
-    /// Whether a refusal tells something about the model. One that is about size tells it about this conversation only, and
-    /// a server that reports a fault of its own tells nothing that can be relied on.
+    /// Whether a refusal tells something about the model. One about this conversation's pictures or size does not, nor does a
+    /// server that reports a fault of its own, or that failed inside an answer.
     pub fn is_worth_remembering(refusal: Refusal) -> bool {
-        let is_of_size =
-            matches!(refusal.meaning, Meaning::ContextTooLong | Meaning::ImageTooLarge | Meaning::BodyTooLarge);
-        !is_of_size && !refusal.status.is_server_error()
+        let is_of_the_model = matches!(
+            refusal.meaning,
+            Meaning::ImageUnsupported
+                | Meaning::RolesMustAlternate
+                | Meaning::FirstMessageMustBeUser
+                | Meaning::EmptyPrompt
+        );
+        is_of_the_model && refusal.status.is_client_error()
     }
 
     /// Whether the conversation has anything that this changes.

@@ -78,10 +78,13 @@ impl Turns {
         received: Instant,
         record: &mut TurnRecord,
     ) -> Result<Reply, Failure> {
-        let snapshot = self.catalog.after_first_look().await;
+        let clock = Clock { received, deadline: received + self.time };
+        let mut snapshot = self.catalog.after_first_look().await;
+        if snapshot.entries.is_empty() && snapshot.loading {
+            snapshot = self.catalog.after_loading(clock.latest_start()).await;
+        }
         let entry = self.select(&snapshot, conversation.model.as_deref())?;
         record.model = Some(entry.id.clone());
-        let clock = Clock { received, deadline: received + self.time };
         let mut servers = entry.in_order_of_asking().peekable();
         while let Some(candidate) = servers.next() {
             let others = servers.peek().is_some();
@@ -134,6 +137,9 @@ impl Turns {
         named: Option<&str>,
     ) -> Result<&'a Entry, Failure> {
         match (named, snapshot.default.as_deref()) {
+            (_, _) if snapshot.entries.is_empty() && snapshot.loading => {
+                Err(Failure::overloaded("the model server is still loading"))
+            }
             // Nothing at all is known: whether the name is right cannot be told.
             (Some(_), _) if snapshot.entries.is_empty() => {
                 Err(Failure::upstream_failure("no model server has answered yet"))

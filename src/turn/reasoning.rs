@@ -11,6 +11,8 @@ const MESSAGE: &str = "<|message|>";
 /// `may_reason` is false for a model that is known to have no reasoning; a lone closing tag is then its own text.
 pub fn strip(text: &str, may_reason: bool) -> &str {
     let start = text.trim_start();
+    // The harmony format opens its messages so, where the server left that in the text.
+    let start = start.strip_prefix("<|start|>assistant").unwrap_or(start);
     if let Some(block) = start.strip_prefix(OPEN) {
         // A block that never closes is all there is: no answer followed.
         return block.split_once(CLOSE).map_or("", |(_, answer)| strip(answer.trim_start(), may_reason));
@@ -90,6 +92,7 @@ mod tests {
             "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello<|return|>";
         assert_eq!(strip(whole, true), "Hello");
         assert_eq!(strip("<|channel|>final<|message|>Hello", true), "Hello");
+        assert_eq!(strip(&format!("<|start|>assistant{whole}"), true), "Hello");
         assert_eq!(strip("<|channel|>analysis<|message|>hm", true), "");
     }
 }

@@ -16,7 +16,7 @@ use crate::settings::Reasoning;
 use crate::upstream::Upstream;
 use crate::upstream::classify::Meaning;
 use crate::upstream::client::Broken;
-use crate::upstream::dialect::{Dialect, Question};
+use crate::upstream::dialect::Question;
 use crate::upstream::exchange::{Answer, Refusal};
 use crate::upstream::pace::Pace;
 use crate::upstream::piece::ToolCall;
@@ -24,8 +24,12 @@ use crate::upstream::piece::ToolCall;
 /// Text of more than this for each token may be too long: where the server counts tokens, it is asked before the turn is sent.
 const BYTES_A_TOKEN_WORTH_COUNTING: u64 = 2;
 
-/// A prompt with more text than this for each token that the server says it read was not read whole.
-const MOST_BYTES_A_READ_TOKEN: u64 = 10;
+/// A prompt with more text than this for each token that the server says it read was not read whole, if what it read fills the
+/// context (nine tenths of it): some four bytes make a token of most texts.
+const BYTES_A_TOKEN_OF_A_FULL_CONTEXT: u64 = 5;
+
+/// The same where half of the context was read, which is what a cut in the middle leaves.
+const BYTES_A_TOKEN_OF_HALF_A_CONTEXT: u64 = 10;
 
 /// Text of more than this for each token of the context is clearly too long for it: prose and code in most languages have fewer.
 const MOST_BYTES_A_TOKEN_OF_PROSE: u64 = 6;
@@ -260,6 +264,8 @@ impl Run<'_> {
                     self.turns.catalog.surprised(self.candidate.upstream);
                 }
             }
+            // What only a server says that is another one by now, or not well, is reason enough to look.
+            Meaning::Failure | Meaning::Timeout => self.turns.catalog.surprised(self.candidate.upstream),
             Meaning::Credentials => {
                 warn!(upstream = name, "the model server does not accept the key: set upstream.{name}.api_key_file");
             }
@@ -269,12 +275,11 @@ impl Run<'_> {
     }
 
     fn unanswered(&self, no_answer: NoAnswer, conversation: &Conversation, circumstances: Circumstances) -> Failure {
+        // Whatever it was, the server may not be the one that it was when it was last looked at.
+        self.turns.catalog.surprised(self.candidate.upstream);
         match no_answer {
             NoAnswer::Refused(Refusal { meaning, .. }) | NoAnswer::Failed(meaning) => circumstances.failure(meaning),
-            NoAnswer::Broken(broken) => {
-                self.turns.catalog.surprised(self.candidate.upstream);
-                circumstances.broken(broken)
-            }
+            NoAnswer::Broken(broken) => circumstances.broken(broken),
             NoAnswer::Partial => Failure::upstream_failure("the answer ended before it was finished"),
             NoAnswer::Nothing => self.empty(conversation, None),
             NoAnswer::TooLong => Failure::upstream_failure("the answer is over this adapter's cap (limits.reply)"),
@@ -295,13 +300,16 @@ impl Run<'_> {
         Failure::upstream_failure("the answer of the model server is empty")
     }
 
-    /// Ollama before 0.12 ignores `truncate` on its native route, too, and drops the start of a conversation without a word.
+    /// An older Ollama ignores `truncate` and drops the start of a conversation without a word; so does any behind its `/v1`.
     fn warn_of_a_cut_conversation(&self, conversation: &Conversation, answer: &Collapsed) {
         let read = answer.usage.and_then(|usage| usage.prompt_tokens);
         let (Some(read), Some(context)) = (read, self.candidate.context) else { return };
         let text = conversation.text_bytes() as u64;
+        let is_full =
+            read.saturating_mul(10) >= context.saturating_mul(9) && text > read * BYTES_A_TOKEN_OF_A_FULL_CONTEXT;
         // A count far below the context is that of a prompt that was cached.
-        if self.candidate.dialect == Dialect::Ollama && read >= context / 2 && text > read * MOST_BYTES_A_READ_TOKEN {
+        let is_half = read >= context / 2 && text > read * BYTES_A_TOKEN_OF_HALF_A_CONTEXT;
+        if self.candidate.tagged && (is_full || is_half) {
             warn!(
                 model = self.entry.id,
                 read_tokens = read,

@@ -1,6 +1,5 @@
 //! One question to a model server and its answer, piece by piece.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -57,7 +56,6 @@ pub struct Pieces {
     splitter: Splitter,
     dialect: Dialect,
     ended: bool,
-    waiting: VecDeque<Step>,
 }
 
 impl std::fmt::Debug for Pieces {
@@ -77,7 +75,7 @@ pub(super) async fn begin(
     if status.is_success() {
         let splitter = Splitter::new(FRAME_CAP);
         let kept = kept.clone();
-        let pieces = Pieces { response, kept, splitter, dialect, ended: false, waiting: VecDeque::new() };
+        let pieces = Pieces { response, kept, splitter, dialect, ended: false };
         return Ok(Answer::Begun(Box::new(pieces)));
     }
     let body = tokio::time::timeout(REFUSAL_TIME, read_capped(&mut response, REFUSAL_CAP)).await;
@@ -92,44 +90,38 @@ impl Pieces {
     /// # Errors
     /// The connection was lost, or what came is not an answer. Everything that came before is worthless then.
     pub async fn next(&mut self, classifier: &Classifier) -> Result<Option<Step>, Broken> {
+        // Frame by frame: a frame that cannot be read spoils nothing that stands before it, however the answer was cut on its way.
         loop {
-            if let Some(step) = self.waiting.pop_front() {
-                return Ok(Some(step));
+            if let Some(frame) = self.splitter.next_frame().map_err(unframed)? {
+                return self.read(frame, classifier).map(Some);
             }
             if self.ended {
                 return Ok(None);
             }
             match self.response.chunk().await.map_err(|error| broken(&error))? {
-                Some(bytes) => {
-                    self.splitter.push(&bytes);
-                    while let Some(frame) = self.splitter.next_frame().map_err(unframed)? {
-                        self.take(frame, classifier)?;
-                    }
-                }
+                Some(bytes) => self.splitter.push(&bytes),
                 None => {
                     self.ended = true;
                     self.kept.note(&self.response);
                     if let Some(frame) = self.splitter.finish().map_err(unframed)? {
-                        self.take(frame, classifier)?;
+                        return self.read(frame, classifier).map(Some);
                     }
                 }
             }
         }
     }
 
-    fn take(&mut self, frame: Frame, classifier: &Classifier) -> Result<(), Broken> {
-        let step = match frame {
-            Frame::Done => Step::Done,
+    fn read(&self, frame: Frame, classifier: &Classifier) -> Result<Step, Broken> {
+        let failed = |words: &[u8]| Step::Failed(classifier.classify(self.response.status().as_u16(), words));
+        match frame {
+            Frame::Done => Ok(Step::Done),
+            Frame::Failure(words) => Ok(failed(&words)),
             Frame::Document(document) => {
                 let value = lenient::read(&document).ok_or(Broken::NotUnderstood)?;
-                match self.dialect.decode(&value) {
-                    Some(piece) => Step::Piece(piece),
-                    None => Step::Failed(classifier.classify(self.response.status().as_u16(), &document)),
-                }
+                let piece = self.dialect.decode(&value, self.splitter.is_plain());
+                Ok(piece.map_or_else(|| failed(&document), Step::Piece))
             }
-        };
-        self.waiting.push_back(step);
-        Ok(())
+        }
     }
 }
 

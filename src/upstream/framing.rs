@@ -5,11 +5,16 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+/// The longest name of a field that an event stream may begin with: there are four, none of them long.
+const LONGEST_FIELD: usize = 32;
+
 /// One thing that an answer held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// A JSON document, as raw bytes: the data of an event, or one top-level value.
     Document(Bytes),
+    /// What an event that is called an error says, in whatever form (LM Studio, llama.cpp before 2025).
+    Failure(Bytes),
     /// The `[DONE]` mark. It proves nothing: vLLM sends it after an error, too.
     Done,
 }
@@ -51,6 +56,8 @@ enum Form {
 struct EventState {
     /// The data lines of the event that is being read, joined with line feeds.
     data: Option<BytesMut>,
+    /// Whether the event that is being read is called an error.
+    is_error: bool,
     /// A carriage return ended the last line: a line feed right after it belongs to it.
     after_carriage_return: bool,
 }
@@ -71,6 +78,11 @@ impl Splitter {
     /// Takes the next piece of the answer.
     pub fn push(&mut self, piece: &[u8]) {
         self.buffer.extend_from_slice(piece);
+    }
+
+    /// Whether the answer is plain JSON and no event stream.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.form, Form::Documents(_))
     }
 
     /// The next whole frame, if one is there.
@@ -98,7 +110,8 @@ impl Splitter {
     /// The answer ended inside a document.
     pub fn finish(&mut self) -> Result<Option<Frame>, FramingError> {
         match &mut self.form {
-            Form::Unknown => Ok(None),
+            Form::Unknown if self.buffer.is_empty() => Ok(None),
+            Form::Unknown => Err(FramingError::NotAnAnswer),
             Form::Documents(_) if self.buffer.is_empty() => Ok(None),
             Form::Documents(_) => Err(FramingError::CutOff),
             Form::Events(state) => {
@@ -126,15 +139,14 @@ impl Splitter {
         self.form = match self.buffer.first() {
             None => return Ok(false),
             Some(b'{') => Form::Documents(DocumentState::default()),
-            Some(b':') => Form::Events(EventState::default()),
+            // A comment, or a field: a name and a colon, or a name alone on its line.
             Some(_) => {
-                let fields: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
-                if fields.iter().any(|field| self.buffer.starts_with(field)) {
-                    Form::Events(EventState::default())
-                } else if fields.iter().any(|field| field.starts_with(&self.buffer)) {
-                    return Ok(false);
-                } else {
-                    return Err(FramingError::NotAnAnswer);
+                let name = self.buffer.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'_').count();
+                match self.buffer.get(name) {
+                    Some(b':') => Form::Events(EventState::default()),
+                    Some(b'\n' | b'\r') if name > 0 => Form::Events(EventState::default()),
+                    None if name <= LONGEST_FIELD => return Ok(false),
+                    _ => return Err(FramingError::NotAnAnswer),
                 }
             }
         };
@@ -164,24 +176,35 @@ impl EventState {
             let line = buffer.split_to(end);
             self.after_carriage_return = buffer[0] == b'\r';
             buffer.advance(1);
-            if line.is_empty() {
-                if let Some(frame) = self.dispatch() {
-                    return Ok(Some(frame));
-                }
-            } else {
+            // A bare object is an event of its own.
+            let complete = if line.is_empty() || line.starts_with(b"{") { self.dispatch() } else { None };
+            if !line.is_empty() {
                 self.line(&line, cap)?;
+            }
+            if complete.is_some() {
+                return Ok(complete);
             }
         }
     }
 
-    /// One line of an event. Fields other than `data` carry nothing that Weir needs; a bare object counts as data.
+    /// One line of an event. The fields `id` and `retry` and any that nobody knows carry nothing that Weir needs.
     fn line(&mut self, line: &[u8], cap: usize) -> Result<(), FramingError> {
-        let value = match line {
-            [b'{', ..] => line,
-            [b'd', b'a', b't', b'a', b':', b' ', value @ ..] | [b'd', b'a', b't', b'a', b':', value @ ..] => value,
-            b"data" => b"",
-            _ => return Ok(()),
+        let (name, value) = match memchr::memchr(b':', line) {
+            _ if line.starts_with(b"{") => (&b"data"[..], line),
+            Some(colon) => (&line[..colon], &line[colon + 1..]),
+            None => (line, &b""[..]),
         };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match name {
+            b"data" => {}
+            b"event" => {
+                self.is_error = value == b"error";
+                return Ok(());
+            }
+            // The form that llama.cpp used before it wrote errors as data.
+            b"error" => self.is_error = true,
+            _ => return Ok(()),
+        }
         let data = match &mut self.data {
             Some(data) => {
                 data.extend_from_slice(b"\n");
@@ -198,9 +221,12 @@ impl EventState {
 
     /// The event that a blank line (or the end) completes. What is no object carries nothing (keep-alives such as `data: :`).
     fn dispatch(&mut self) -> Option<Frame> {
+        let is_error = std::mem::take(&mut self.is_error);
         let data = self.data.take()?.freeze();
         let trimmed = data.trim_ascii();
-        if trimmed == b"[DONE]" {
+        if is_error {
+            Some(Frame::Failure(data.slice_ref(trimmed)))
+        } else if trimmed == b"[DONE]" {
             Some(Frame::Done)
         } else if trimmed.first() == Some(&b'{') {
             Some(Frame::Document(data.slice_ref(trimmed)))
@@ -294,6 +320,29 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_may_begin_with_a_field_that_nobody_knows() {
+        assert_eq!(split(b"foo: bar\n\ndata: {\"a\":1}\n\n", 1).unwrap(), [document("{\"a\":1}")]);
+    }
+
+    #[test]
+    fn an_event_that_is_called_an_error_is_one_whatever_it_holds() {
+        let failure = |text: &'static str| Frame::Failure(Bytes::from_static(text.as_bytes()));
+        for piece in 1..20 {
+            assert_eq!(split(b"event: error\ndata: no room\n\n", piece).unwrap(), [failure("no room")]);
+            assert_eq!(split(b"error: {\"code\":500}\n\n", piece).unwrap(), [failure("{\"code\":500}")]);
+            let answer = b"data: {\"a\":1}\n\nevent: error\ndata: {\"b\":2}\n\ndata: {\"c\":3}\n\n";
+            let frames = [document("{\"a\":1}"), failure("{\"b\":2}"), document("{\"c\":3}")];
+            assert_eq!(split(answer, piece).unwrap(), frames);
+        }
+    }
+
+    #[test]
+    fn bare_objects_are_events_of_their_own() {
+        let answer = b"data: {\"a\":1}\n{\"b\":2}\n{\"c\":3}\n\n";
+        assert_eq!(split(answer, 5).unwrap(), [document("{\"a\":1}"), document("{\"b\":2}"), document("{\"c\":3}")]);
+    }
+
+    #[test]
     fn the_data_lines_of_one_event_belong_together() {
         assert_eq!(split(b"data: {\"a\":\ndata: 1}\n\n", 3).unwrap(), [document("{\"a\":\n1}")]);
     }
@@ -311,7 +360,7 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_said_to_be_none() {
-        for answer in ["<html>", "proxy error: x", "[1]", "\"x\"", "datum"] {
+        for answer in ["<html>", "proxy error: x", "[1]", "\"x\"", "datum", "Internal Server Error"] {
             assert_eq!(split(answer.as_bytes(), 2), Err(FramingError::NotAnAnswer), "{answer}");
         }
         assert_eq!(split(b" \n ", 1).unwrap(), []);

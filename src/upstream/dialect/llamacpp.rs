@@ -15,7 +15,11 @@ pub(super) async fn complete(
 ) -> Result<Discovery, DiscoveryError> {
     discovery.dialect = Dialect::LlamaCpp;
     discovery.server = Some("llama.cpp".to_owned());
-    let props = document_of(&client.get("/props").await?)?;
+    // A front may show no more than /v1: then what the list says is all there is.
+    let props = match document_of(&client.get("/props").await?) {
+        Err(loading @ DiscoveryError::Loading) => return Err(loading),
+        props => props.unwrap_or_default(),
+    };
     discovery.version = props.get("build_info").and_then(Value::as_str).map(str::to_owned);
     if props.get("role").and_then(Value::as_str) == Some("router") {
         for model in &mut discovery.models {
@@ -27,11 +31,16 @@ pub(super) async fn complete(
     discovery.slots = props.get("total_slots").and_then(Value::as_u64).and_then(|slots| u32::try_from(slots).ok());
     let vision = props.pointer("/modalities/vision").and_then(Value::as_bool);
     let context = props.pointer("/default_generation_settings/n_ctx").and_then(Value::as_u64);
+    // A template that knows how not to think belongs to a model that does.
+    let template = props.get("chat_template").and_then(Value::as_str).unwrap_or_default();
+    let reasons =
+        ["enable_thinking", "<think>", "<|channel|>"].iter().any(|mark| template.contains(mark)).then_some(true);
     for model in &mut discovery.models {
         if let Some(sees) = vision {
             model.sight = Sight::known(sees, "/props modalities.vision");
         }
         model.context = context.or(model.context);
+        model.reasons = reasons;
     }
     Ok(discovery)
 }
@@ -44,7 +53,7 @@ fn read_architecture(model: &mut ModelFacts, entry: Option<&Value>) {
     }
 }
 
-/// stb_image reads these; WebP only in builds with ffmpeg, so it is left to the server to refuse.
+/// What stb_image reads. WebP is read only by builds with ffmpeg, which nothing tells, so it is declined.
 pub(super) fn decodes(kind: ImageKind) -> bool {
     !matches!(kind, ImageKind::Heic | ImageKind::Svg | ImageKind::Avif | ImageKind::WebP)
 }

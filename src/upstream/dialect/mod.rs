@@ -5,6 +5,7 @@ mod lmstudio;
 pub mod ollama;
 mod openai;
 pub mod probe_image;
+mod sglang;
 mod vllm;
 
 use http::StatusCode;
@@ -97,10 +98,19 @@ pub struct Discovery {
     pub version: Option<String>,
     /// The models that can chat.
     pub models: Vec<ModelFacts>,
+    /// What it lists and Weir does not: models that only embed, and models of somebody else's machine.
+    pub left_out: Vec<String>,
     /// How many turns it really runs at once, if it tells.
     pub slots: Option<u32>,
     /// Whether its names carry a tag, and a name without one means `:latest` (Ollama).
     pub tagged: bool,
+}
+
+impl Discovery {
+    /// Whether this is an Ollama server that is not spoken to in its own language.
+    pub fn is_ollama_behind_v1(&self) -> bool {
+        self.tagged && self.dialect == Dialect::OpenAi
+    }
 }
 
 /// Why a server's models are not known.
@@ -191,10 +201,10 @@ impl Dialect {
         }
     }
 
-    /// Reads one document of an answer; `None` if it reports a failure.
-    pub fn decode(self, document: &Value) -> Option<Piece> {
+    /// Reads one document of an answer; `None` if it reports a failure. `plain` says that it is no event of a stream.
+    pub fn decode(self, document: &Value, plain: bool) -> Option<Piece> {
         match self {
-            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm | Dialect::LmStudio => openai::decode(document),
+            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm | Dialect::LmStudio => openai::decode(document, plain),
             Dialect::Ollama => ollama::decode(document),
         }
     }
@@ -255,7 +265,7 @@ pub async fn discover(client: &Client, kind: Kind, shown: &ShownModels) -> Resul
     let says_llamacpp = fetched.headers.get("server").is_some_and(|server| server == "llama.cpp");
     if kind == Kind::Auto && !says_llamacpp {
         let may_be_ollama = match &listed {
-            Ok(list) => !openai::is_of_another_maker(list) && named(kind, list.owner.as_deref()) == Dialect::OpenAi,
+            Ok(list) => openai::may_be_ollamas(list),
             Err(error) => matches!(error, DiscoveryError::Refused(_) | DiscoveryError::NotUnderstood),
         };
         if may_be_ollama && is_ollama(client).await {
@@ -264,18 +274,22 @@ pub async fn discover(client: &Client, kind: Kind, shown: &ShownModels) -> Resul
     }
     let list = listed?;
     let owner = list.owner.as_deref();
+    // Ollama's list has the namespace of a model for an owner; behind a front that shows no more, that is all there is to see.
+    let is_ollama_behind_v1 = kind == Kind::Ollama || (owner == Some("library") && kind != Kind::Vllm);
     let discovery = Discovery {
-        server: list.owner.clone(),
+        server: if is_ollama_behind_v1 { Some("Ollama".to_owned()) } else { None },
         models: list.models,
-        // Ollama's list has the namespace for an owner.
-        tagged: kind == Kind::Ollama || (kind == Kind::Auto && owner == Some("library")),
+        left_out: list.left_out,
+        slots: is_ollama_behind_v1.then_some(1),
+        tagged: is_ollama_behind_v1,
         ..Discovery::default()
     };
     let says_llamacpp = says_llamacpp && matches!(kind, Kind::Auto | Kind::OpenAi);
     match if says_llamacpp { Dialect::LlamaCpp } else { named(kind, owner) } {
         Dialect::LlamaCpp => llamacpp::complete(client, discovery, &list.entries).await,
-        Dialect::Vllm => Ok(vllm::complete(client, discovery, &list.entries).await?),
+        Dialect::Vllm => Ok(vllm::complete(client, discovery, &list.entries).await),
         Dialect::LmStudio => Ok(lmstudio::complete(client, discovery).await?),
+        Dialect::OpenAi if owner == Some("sglang") => Ok(sglang::complete(client, discovery).await),
         Dialect::OpenAi | Dialect::Ollama => Ok(discovery),
     }
 }

@@ -43,9 +43,18 @@ pub(super) async fn discover(client: &Client, shown: &ShownModels) -> Result<Dis
     let version = document_of(&client.get("/api/version").await?).ok();
     let running = document_of(&client.get("/api/ps").await?).unwrap_or_default();
     let mut models = Vec::new();
+    let mut left_out = Vec::new();
     for entry in listed {
-        if let Some(facts) = read_model(client, shown, entry, &running).await? {
-            models.push(facts);
+        let word = |key: &str| entry.get(key).and_then(Value::as_str).filter(|word| !word.is_empty());
+        let Some(name) = word("name").or(word("model")).filter(|name| !name.chars().any(char::is_control)) else {
+            continue;
+        };
+        // A remote model's answers come from somebody else's machine; whoever wants that can name it as an upstream of its own.
+        let is_remote = word("remote_host").or(word("remote_model")).is_some();
+        let facts = if is_remote { None } else { read_model(client, shown, name, entry, &running).await? };
+        match facts {
+            Some(facts) => models.push(facts),
+            None => left_out.push(name.to_owned()),
         }
     }
     Ok(Discovery {
@@ -53,29 +62,29 @@ pub(super) async fn discover(client: &Client, shown: &ShownModels) -> Result<Dis
         server: Some("Ollama".to_owned()),
         version: version.as_ref().and_then(|version| version.get("version")?.as_str().map(str::to_owned)),
         models,
+        left_out,
         slots: None,
         tagged: true,
     })
 }
 
+/// What is known of one model; `None` if it cannot chat.
 async fn read_model(
     client: &Client,
     shown: &ShownModels,
+    name: &str,
     entry: &Value,
     running: &Value,
 ) -> Result<Option<ModelFacts>, DiscoveryError> {
-    let word = |key: &str| entry.get(key).and_then(Value::as_str).filter(|word| !word.is_empty());
-    let Some(name) = word("name").or(word("model")) else { return Ok(None) };
-    // A remote model's answers come from somebody else's machine; whoever wants that can name it as an upstream of its own.
-    if word("remote_host").is_some() || word("remote_model").is_some() || name.chars().any(char::is_control) {
-        return Ok(None);
-    }
-    let told = show(client, shown, name, word("digest").unwrap_or(name)).await?;
+    let digest = entry.get("digest").and_then(Value::as_str).filter(|digest| !digest.is_empty());
+    let told = show(client, shown, name, digest.unwrap_or(name)).await?;
     let listed = entry.get("capabilities").and_then(Value::as_array).map(|words| read_words(words));
     // The list names fewer of them than the model itself does: thinking and tools are left out (v0.33.0).
     let capabilities = told.as_ref().and_then(|told| told.capabilities.clone()).or(listed);
     let can = |what: &str| capabilities.as_ref().map(|words| words.iter().any(|word| word == what));
-    if can("completion") == Some(false) {
+    // Servers that told no capabilities told the family: BERT's only embed.
+    let family = entry.pointer("/details/family").and_then(Value::as_str).unwrap_or_default();
+    if !can("completion").unwrap_or(!family.contains("bert")) {
         return Ok(None);
     }
     let is_this = |model: &&Value| model.get("name").and_then(Value::as_str) == Some(name);
@@ -92,9 +101,9 @@ async fn read_model(
         },
         context: effective.or(told.as_ref().and_then(|told| told.configured_context)),
         trained_context: told.as_ref().and_then(|told| told.trained_context),
-        reasons: can("thinking"),
+        reasons: told.is_some().then(|| can("thinking")).flatten(),
         cache_bytes_a_token: told.as_ref().and_then(|told| told.cache_bytes_a_token),
-        digest: word("digest").map(str::to_owned),
+        digest: digest.map(str::to_owned),
     }))
 }
 
@@ -237,8 +246,12 @@ fn begin_message(role: Role, first: &mut bool, body: &mut SlicedBody) {
 
 fn mentions_image_mark(text: &Text) -> bool {
     let json = text.as_json();
-    // Either the mark itself, or an escape that could spell it.
-    memchr::memmem::find(json, b"[img").is_some() || memchr::memmem::find(json, b"\\u00").is_some()
+    if memchr::memmem::find(json, b"\\u00").is_none() {
+        return memchr::memmem::find(json, b"[img").is_some();
+    }
+    // An escape may spell a part of the mark.
+    let decoded = serde_json::from_slice::<String>(&[b"\"", &json[..], b"\""].concat());
+    decoded.is_ok_and(|text| text.contains("[img"))
 }
 
 fn encode_unanswered_calls(calls: &[ToolCall], body: &mut SlicedBody) {

@@ -86,25 +86,27 @@ fn encode_unanswered_calls(calls: &[ToolCall], body: &mut SlicedBody) {
     if calls.is_empty() {
         return;
     }
+    // Some servers give no id, and all of them want one back.
+    let id = |call: &ToolCall| if call.id.is_empty() { format!("call_{}", call.index) } else { call.id.clone() };
     let as_sent: Vec<Value> = calls
         .iter()
         .map(|call| {
             let function = serde_json::json!({"name": call.name, "arguments": call.arguments});
-            serde_json::json!({"id": call.id, "type": "function", "function": function})
+            serde_json::json!({"id": id(call), "type": "function", "function": function})
         })
         .collect();
     body.literal(",");
     body.json(&serde_json::json!({"role": "assistant", "content": "", "tool_calls": as_sent}));
     for call in calls {
         body.literal(",");
-        body.json(&serde_json::json!({"role": "tool", "tool_call_id": call.id, "content": super::NO_SUCH_TOOL}));
+        body.json(&serde_json::json!({"role": "tool", "tool_call_id": id(call), "content": super::NO_SUCH_TOOL}));
     }
 }
 
-/// Reads one document of an answer; `None` if it reports a failure.
-pub(super) fn decode(document: &Value) -> Option<Piece> {
+/// Reads one document of an answer; `None` if it reports a failure. Only a plain one can be a whole answer.
+pub(super) fn decode(document: &Value, plain: bool) -> Option<Piece> {
     let choices = document.get("choices").and_then(Value::as_array);
-    if choices.is_none_or(Vec::is_empty) && reports_failure(document) {
+    if reports_failure(document, choices.is_none_or(Vec::is_empty)) {
         return None;
     }
     let mut piece = Piece {
@@ -119,7 +121,7 @@ pub(super) fn decode(document: &Value) -> Option<Piece> {
     };
     let message = match (choice.get("delta"), choice.get("message")) {
         (_, Some(message)) if message.is_object() => {
-            piece.whole = true;
+            piece.whole = plain;
             Some(message)
         }
         (delta, _) => delta,
@@ -131,59 +133,66 @@ pub(super) fn decode(document: &Value) -> Option<Piece> {
         _ => None,
     };
     if let Some(message) = message {
-        piece.text = read_content(message.get("content"))?;
+        let (text, reasoning_parts) = read_content(message.get("content"))?;
+        piece.text = text;
         // vLLM, Ollama and LM Studio write `reasoning`, llama.cpp and SGLang `reasoning_content`, others `thinking`.
         let reasoning = ["reasoning_content", "reasoning", "thinking"];
-        piece.reasoning = reasoning.iter().any(|key| !message.get(key).is_none_or(is_blank));
-        piece.tool_calls =
-            message.get("tool_calls").and_then(Value::as_array).map_or_else(Vec::new, |calls| read_calls(calls));
+        piece.reasoning = reasoning_parts || reasoning.iter().any(|key| !message.get(key).is_none_or(is_blank));
+        piece.tool_calls = read_calls(message);
     }
     Some(piece)
 }
 
-/// Whether a document without choices is an error in one of the shapes that servers use inside a 200.
-fn reports_failure(document: &Value) -> bool {
-    let is_there = |key| document.get(key).is_some_and(|value: &Value| !value.is_null());
-    is_there("error")
-        || document.get("object").and_then(Value::as_str) == Some("error")
-        || document.get("detail").is_some()
-        || document.get("message").is_some_and(Value::is_string)
+/// Whether a document is an error in one of the shapes that servers use inside a 200. An `error` beside choices is one, too;
+/// the other keys only count where there is no choice.
+fn reports_failure(document: &Value, no_choice: bool) -> bool {
+    let is_there = |key: &&str| document.get(key).is_some_and(|value| !is_blank(value));
+    ["error", "errors"].iter().any(is_there)
+        || no_choice
+            && (document.get("object").and_then(Value::as_str) == Some("error")
+                || ["detail", "message", "msg"].iter().any(is_there))
 }
 
 fn is_blank(value: &Value) -> bool {
     value.is_null() || value.as_str() == Some("")
 }
 
-/// Content is a string, nothing, or (in odd template paths of llama.cpp) an array of text parts. Anything else is no answer.
-fn read_content(content: Option<&Value>) -> Option<String> {
+/// The text of a content, and whether reasoning stood beside it. Content is a string, nothing, or (in odd template paths of
+/// llama.cpp, and from fronts) an array of parts, of which only text is the answer. Anything else is no answer.
+fn read_content(content: Option<&Value>) -> Option<(String, bool)> {
     match content {
-        None | Some(Value::Null) => Some(String::new()),
-        Some(Value::String(text)) => Some(text.clone()),
+        None | Some(Value::Null) => Some((String::new(), false)),
+        Some(Value::String(text)) => Some((text.clone(), false)),
         Some(Value::Array(parts)) => {
-            let texts = parts.iter().filter(|part| part.get("type").and_then(Value::as_str) != Some("thinking"));
-            texts.map(|part| part.get("text").or(Some(part)).and_then(Value::as_str)).collect()
+            let is_text =
+                |part: &&Value| matches!(part.get("type").and_then(Value::as_str), None | Some("text" | "output_text"));
+            let texts =
+                parts.iter().filter(is_text).map(|part| part.get("text").or(Some(part)).and_then(Value::as_str));
+            Some((texts.collect::<Option<String>>()?, !parts.iter().all(|part| is_text(&part))))
         }
         Some(_) => None,
     }
 }
 
-fn read_calls(calls: &[Value]) -> Vec<ToolCall> {
+/// The calls of tools in a message, in today's form and in the one before it, which knew a single call without an id.
+fn read_calls(message: &Value) -> Vec<ToolCall> {
     let word = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let read = |(place, call): (usize, &Value)| {
-        let function = call.get("function");
-        let arguments = function.and_then(|function| function.get("arguments"));
-        ToolCall {
-            index: call.get("index").and_then(Value::as_u64).map_or(place, |index| index as usize),
-            id: word(call.get("id")),
-            name: word(function.and_then(|function| function.get("name"))),
-            // Ollama's native form has an object where the others have its text.
-            arguments: match arguments {
-                Some(object @ Value::Object(_)) => object.to_string(),
-                text => word(text),
-            },
-        }
+    let read = |index: usize, id: Option<&Value>, function: Option<&Value>| ToolCall {
+        index,
+        id: word(id),
+        name: word(function.and_then(|function| function.get("name"))),
+        arguments: match function.and_then(|function| function.get("arguments")) {
+            Some(object @ Value::Object(_)) => object.to_string(),
+            text => word(text),
+        },
     };
-    calls.iter().enumerate().map(read).collect()
+    let calls = message.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let calls = calls.iter().enumerate().map(|(place, call)| {
+        let index = call.get("index").and_then(Value::as_u64).map_or(place, |index| index as usize);
+        read(index, call.get("id"), call.get("function"))
+    });
+    let older = message.get("function_call").filter(|call| call.is_object());
+    calls.chain(older.map(|call| read(0, None, Some(call)))).collect()
 }
 
 /// Counts that are whole numbers; a usage of zeros only is what a server says that counted nothing.
@@ -211,6 +220,8 @@ pub(super) struct List {
     pub(super) owner: Option<String>,
     /// The models that can chat.
     pub(super) models: Vec<ModelFacts>,
+    /// The ids of those that cannot.
+    pub(super) left_out: Vec<String>,
     /// All entries as they came.
     pub(super) entries: Vec<Value>,
 }
@@ -224,22 +235,24 @@ pub(super) fn read_list(list: &Value) -> Result<List, DiscoveryError> {
         _ => return Err(DiscoveryError::NotUnderstood),
     };
     let owner = entries.first().and_then(|entry| entry.get("owned_by")).and_then(Value::as_str).map(str::to_owned);
-    Ok(List { owner, models: entries.iter().filter_map(read_model).collect(), entries })
+    let (left_out, models) =
+        entries.iter().filter_map(read_model).partition::<Vec<_>, _>(|model| only_embeds(&model.id));
+    let left_out = left_out.into_iter().map(|model| model.id).collect();
+    Ok(List { owner, models, left_out, entries })
 }
 
-/// Whether the list is one of a server that has no dialect of its own here, but says that it is not Ollama.
-pub(super) fn is_of_another_maker(list: &List) -> bool {
-    let makers = ["sglang", "tabbyAPI", "me", "koboldcpp", "local"];
-    list.owner.as_deref().is_some_and(|owner| makers.contains(&owner))
+/// Whether the list could be Ollama's: its ids all carry a tag, and its owner is a namespace, which may be called anything. A list
+/// without a tag is Ollama's only if nobody else signed it.
+pub(super) fn may_be_ollamas(list: &List) -> bool {
+    let makers = ["llamacpp", "vllm", "sglang", "organization_owner", "tabbyAPI", "me", "koboldcpp", "local"];
+    let signed = list.owner.as_deref().is_some_and(|owner| makers.contains(&owner));
+    let is_tagged = |entry: &Value| entry.get("id").and_then(Value::as_str).is_some_and(|id| id.contains(':'));
+    !signed || list.entries.iter().all(is_tagged)
 }
 
 fn read_model(entry: &Value) -> Option<ModelFacts> {
     let id = entry.get("id").or(Some(entry)).and_then(Value::as_str)?;
     if id.is_empty() || id.chars().any(char::is_control) {
-        return None;
-    }
-    // Nothing in this list tells an embedding model from one that chats, but their names do (LM Studio prefixes them so).
-    if id.to_ascii_lowercase().contains("embed") {
         return None;
     }
     let context = [entry.get("max_model_len"), entry.pointer("/meta/n_ctx"), entry.get("context_length")];
@@ -249,6 +262,14 @@ fn read_model(entry: &Value) -> Option<ModelFacts> {
         context: context.into_iter().flatten().find_map(Value::as_u64),
         ..ModelFacts::default()
     })
+}
+
+/// Nothing in this list tells an embedding model from one that chats, but a word in their names mostly does (LM Studio prefixes
+/// them so). The name of whoever published it is no part of that.
+fn only_embeds(id: &str) -> bool {
+    let name = id.rsplit('/').next().unwrap_or(id).to_ascii_lowercase();
+    let mut words = name.split(|character: char| !character.is_ascii_alphanumeric());
+    words.any(|word| matches!(word, "embed" | "embedding" | "embeddings" | "reranker" | "rerank"))
 }
 
 /// What an unknown backend can be trusted to decode: JPEG and PNG always, the other raster kinds perhaps, these never.

@@ -6,16 +6,16 @@ use super::{Dialect, Discovery, Sight, document_of, probe_image};
 use crate::contract::ImageKind;
 use crate::upstream::client::{Broken, Client, Fetched};
 
-/// Adds the version, and for each model its sight and context.
-pub(super) async fn complete(client: &Client, discovery: Discovery, entries: &[Value]) -> Result<Discovery, Broken> {
-    let version = document_of(&client.get("/version").await?).ok();
+/// Adds the version, and for each model its sight and context. What a question brings no answer to stays unknown.
+pub(super) async fn complete(client: &Client, discovery: Discovery, entries: &[Value]) -> Discovery {
+    let version = client.get("/version").await.ok().and_then(|version| document_of(&version).ok());
     let version = version.as_ref().and_then(|version| version.get("version")?.as_str().map(str::to_owned));
     let mut discovery = Discovery { dialect: Dialect::Vllm, server: Some("vLLM".to_owned()), version, ..discovery };
     for model in &mut discovery.models {
         model.context = model.context.or_else(|| context_of_parent(&model.name, entries));
-        model.sight = sight(&ask_to_tokenize_image(client, &model.name).await?);
+        model.sight = ask_to_tokenize_image(client, &model.name).await.map_or(Sight::Unknown, |answer| sight(&answer));
     }
-    Ok(discovery)
+    discovery
 }
 
 /// An adapter (LoRA) has no context of its own, but that of the model it stands on.
@@ -36,11 +36,13 @@ async fn ask_to_tokenize_image(client: &Client, model: &str) -> Result<Fetched, 
 
 fn sight(answer: &Fetched) -> Sight {
     const HOW: &str = "/tokenize with a picture";
-    if answer.status.is_success() {
+    // Judged by what it says: a front may answer anything with 200.
+    if document_of(answer).is_ok_and(|told| told.get("count").is_some_and(Value::is_u64)) {
         return Sight::Sees(HOW);
     }
-    let says = String::from_utf8_lossy(&answer.body);
-    let refused = ["is not a multimodal model", "At most 0 image(s)"].iter().any(|words| says.contains(words));
+    let says = String::from_utf8_lossy(&answer.body).to_lowercase();
+    let refusals = ["not a multimodal model", "at most 0 image", "not support image", "image input is not supported"];
+    let refused = answer.status.is_client_error() && refusals.iter().any(|words| says.contains(words));
     if refused { Sight::Blind(HOW) } else { Sight::Unknown }
 }
 
