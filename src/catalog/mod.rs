@@ -49,6 +49,7 @@ pub struct Catalog {
     states: Mutex<Vec<Observed>>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     surprises: Vec<Notify>,
+    begun: Instant,
 }
 
 /// What is known of one server, and how often it was asked: whoever needs a fresh look waits for the count to go up.
@@ -58,6 +59,7 @@ struct Observed {
     looks: u64,
     said: Option<String>,
     said_context: BTreeMap<String, u64>,
+    said_unfitting: Vec<String>,
 }
 
 impl Catalog {
@@ -82,6 +84,7 @@ impl Catalog {
         let snapshot = Snapshot::new(&settings.models, &known, false);
         Ok(Catalog {
             models: settings.models.clone(),
+            begun: Instant::now(),
             surprises: upstreams.iter().map(|_| Notify::new()).collect(),
             upstreams,
             states: Mutex::new(states),
@@ -140,9 +143,23 @@ impl Catalog {
             let is_default = snapshot.default.as_ref() == Some(&entry.id);
             self.say_context(upstream, entry, is_default, &mut states[upstream]);
         }
+        if looked {
+            self.say_what_fits_nothing(&snapshot, &mut states[upstream]);
+        }
         self.snapshot.send_replace(snapshot);
         drop(states);
         found
+    }
+
+    /// Says once which names in the settings are those of no model.
+    fn say_what_fits_nothing(&self, snapshot: &Snapshot, observed: &mut Observed) {
+        let unfitting = snapshot.what_fits_nothing(&self.models);
+        if observed.said_unfitting != unfitting {
+            for sentence in &unfitting {
+                warn!("{sentence}");
+            }
+            observed.said_unfitting = unfitting;
+        }
     }
 
     /// Says once what the context of the default model on Ollama costs and holds, if it was chosen, and of any model that it
@@ -176,7 +193,10 @@ impl Catalog {
             Ok(discovery) => {
                 let server = discovery.server.as_deref().unwrap_or("OpenAI-compatible server");
                 let note = if discovery.is_ollama_behind_v1() { OLLAMA_BEHIND_V1 } else { "" };
-                format!("up: {server}, {} model(s) that can chat{note}", discovery.models.len())
+                let names: Vec<&str> = discovery.models.iter().take(5).map(|model| model.id.as_str()).collect();
+                let more = if discovery.models.len() > names.len() { ", …" } else { "" };
+                let count = discovery.models.len();
+                format!("up: {server}, {count} model(s) that can chat ({}{more}){note}", names.join(", "))
             }
             Err(error) => format!("down: {error}"),
         };
@@ -201,17 +221,19 @@ impl Catalog {
         if now.looked {
             return now;
         }
+        // Counted from the start, so that only the first calls wait.
         let patience = if now.entries.is_empty() { FIRST_LOOK } else { FIRST_LOOK_WITH_SOMETHING };
         let mut changes = self.snapshot.subscribe();
         // Whether the look came or the time ran out, what is known by then is what there is.
-        let _ = tokio::time::timeout(patience, changes.wait_for(|snapshot| snapshot.looked)).await;
+        let looked = changes.wait_for(|snapshot| snapshot.looked);
+        let _ = tokio::time::timeout_at(self.begun + patience, looked).await;
         self.now()
     }
 
-    /// What is served, once a server that is still loading has something to serve, or at `latest`.
-    pub async fn after_loading(&self, latest: Instant) -> Arc<Snapshot> {
+    /// What is served once `wanted` is true of it, or no server is loading any more, or at `latest`.
+    pub async fn after_loading(&self, latest: Instant, wanted: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
         let mut changes = self.snapshot.subscribe();
-        let settled = changes.wait_for(|snapshot| !snapshot.loading || !snapshot.entries.is_empty());
+        let settled = changes.wait_for(|snapshot| !snapshot.loading || wanted(snapshot));
         // Whether it has loaded or the time ran out, what is known by then is what there is.
         let _ = tokio::time::timeout_at(latest, settled).await;
         self.now()

@@ -50,6 +50,8 @@ pub struct Candidate {
     pub reasons: Option<bool>,
     /// What a token of context costs in memory, in bytes, if that can be told.
     pub cache_bytes_a_token: Option<u64>,
+    /// Whether the server has told of it; else it is only named in the settings.
+    pub told: bool,
     /// Which server and model this is, as far as they tell: what was learned of one is forgotten when this changes.
     pub identity: String,
 }
@@ -135,10 +137,44 @@ impl Snapshot {
         self.entries.iter().map(listed).collect()
     }
 
+    /// Whether a server has told of the model that a request means by this name, or by none.
+    pub fn tells_of(&self, named: Option<&str>) -> bool {
+        let entry = named.or(self.default.as_deref()).and_then(|id| self.find(id));
+        entry.and_then(Entry::candidate).is_some_and(|candidate| candidate.told)
+    }
+
     /// The entry that a request means by `id`, byte for byte. One equivalence: on an Ollama server a name without a tag means
     /// the same as with `:latest`, which is Ollama's own rule.
     pub fn find(&self, id: &str) -> Option<&Entry> {
         self.position(id).map(|at| &self.entries[at])
+    }
+
+    /// Names in the settings that are those of no model that is served, in sentences for a person.
+    pub fn what_fits_nothing(&self, settings: &ModelSettings) -> Vec<String> {
+        let mut sentences = Vec::new();
+        let mut say = |key: String| sentences.push(format!("{key}: no model server has a model of that name"));
+        if let Some(default) = settings.default.as_deref().filter(|default| self.find(default).is_none()) {
+            say(format!("models.default = {default:?}"));
+        }
+        for (alias, target) in settings.alias.iter().filter(|(alias, _)| self.find(alias).is_none()) {
+            say(format!("models.alias.{alias} = {target:?}"));
+        }
+        for id in settings.overrides.keys() {
+            let is_target = settings.alias.values().any(|target| target == id);
+            if self.find(id).is_none() && !is_target {
+                say(format!("models.override.{id:?}"));
+            }
+        }
+        for glob in settings.expose.iter().flatten() {
+            let fits = |entry: &Entry| {
+                let bare = without_latest(&entry.id).unwrap_or(&entry.id);
+                WildMatch::new(glob).matches(&entry.id) || WildMatch::new(glob).matches(bare)
+            };
+            if !self.entries.iter().any(fits) {
+                say(format!("models.expose = {glob:?}"));
+            }
+        }
+        sentences
     }
 
     fn position(&self, id: &str) -> Option<usize> {
@@ -241,6 +277,7 @@ fn add(
         context_to_ask_for: asked,
         reasons: facts.reasons,
         cache_bytes_a_token: facts.cache_bytes_a_token,
+        told: state.discovery.is_some(),
         identity: format!("{version:?} {:?}", facts.digest),
     };
     match entries.iter_mut().find(|entry| entry.id == id) {

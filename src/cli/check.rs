@@ -58,6 +58,9 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
             describe_model(entry, candidate);
         }
     }
+    for sentence in snapshot.what_fits_nothing(&settings.models) {
+        println!("warning: {sentence}");
+    }
     if snapshot.entries.is_empty() {
         return Err(CommandError::Failed("no model can be served".to_owned()));
     }

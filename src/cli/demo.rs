@@ -7,7 +7,6 @@ use url::Url;
 
 use super::{CommandError, search, serve};
 use crate::demo;
-use crate::observe;
 use crate::server::listener;
 use crate::settings::{Environment, Kind, ModelOverride, Origin, UpstreamSettings};
 
@@ -23,7 +22,7 @@ pub(super) async fn run() -> Result<(), CommandError> {
     settings.origin = Origin::Demo;
     let blind = ModelOverride { images: Some(false), ..ModelOverride::default() };
     settings.models.overrides = BTreeMap::from([(demo::MODEL.to_owned(), blind)]);
-    observe::start_log(&settings.log);
+    serve::start_log(&settings.log);
     warn!("this is the demo: its replies come from no model");
     tokio::spawn(demo::serve(engine));
     serve::serve(settings, async |_| Ok(())).await

@@ -80,7 +80,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }
     };
     let config = arguments.config.as_deref();
-    let result = match arguments.command.unwrap_or(Command::Serve) {
+    let command = arguments.command.unwrap_or(Command::Serve);
+    let takes_no_configuration = matches!(command, Command::Demo | Command::Token { .. });
+    let result = match command {
+        _ if config.is_some() && takes_no_configuration => {
+            Err(CommandError::Configuration("this command reads no configuration file; leave --config out".to_owned()))
+        }
         Command::Serve => runtime.block_on(serve::run(config)),
         Command::Demo => runtime.block_on(demo::run()),
         Command::Check { probe_images } => runtime.block_on(check::run(config, probe_images)),

@@ -6,19 +6,32 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
 
 use super::{CommandError, classifier, report, settings_or_search};
 use crate::observe;
 use crate::server::{Adapter, listener};
-use crate::settings::Settings;
+use crate::settings::{Format, Level, LogSettings, Settings};
 
 pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     let settings = settings_or_search(config).await?;
-    observe::start_log(&settings.log);
+    start_log(&settings.log);
     let config = config.map(Path::to_owned);
     let reload = async move |adapter: Arc<Adapter>| reload_on_signal(&adapter, config.as_deref()).await;
     serve(settings, reload).await
+}
+
+/// Starts the log as the settings want it.
+pub(super) fn start_log(settings: &LogSettings) {
+    let level = match settings.level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    };
+    observe::start_log(level, settings.format == Format::Json);
 }
 
 /// Opens the ports, says so, and serves until a signal. `beside` runs as long as that.
@@ -89,12 +102,13 @@ fn announce(settings: &Settings) {
 async fn open(port: u16, key: &str) -> Result<TcpListener, CommandError> {
     listener::bind(port).await.map_err(|error| {
         let why = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "another program uses it",
+            std::io::ErrorKind::AddrInUse => "another program uses it (another Weir, perhaps)",
             std::io::ErrorKind::PermissionDenied => "this user may not open it",
             _ => "the system refuses it",
         };
+        let variable = format!("ADAPTER_{}", key.to_uppercase().replace('.', "__"));
         CommandError::Failed(format!(
-            "127.0.0.1:{port} cannot be opened: {why}. Stop that program, or set {key} to another"
+            "127.0.0.1:{port} cannot be opened: {why}. Stop that program, or choose another port with {key} in adapter.toml or with {variable}"
         ))
     })
 }

@@ -34,8 +34,12 @@ pub(super) fn own_file() -> Result<PathBuf, CommandError> {
     })?;
     let path = folder.join("adapter.token");
     match std::fs::create_dir_all(&folder).and_then(|()| create_file(&path)) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(not_created(&path, &error)),
-        _ => Ok(path),
+        Ok(()) => {
+            eprintln!("weir: made a token for the app; it stands in {}", path.display());
+            Ok(path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(path),
+        Err(error) => Err(not_created(&path, &error)),
     }
 }
 

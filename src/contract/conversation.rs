@@ -175,7 +175,11 @@ impl<'de> Deserialize<'de> for Key<'de> {
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a key")
             }
-            fn visit_borrowed_bytes<E>(self, key: &'de [u8]) -> Result<Self::Value, E> {
+            fn visit_borrowed_bytes<E: serde::de::Error>(self, key: &'de [u8]) -> Result<Self::Value, E> {
+                // Borrowed means that no escape was in it: these bytes stood in the body, where JSON allows no control character.
+                if key.iter().any(|byte| *byte < 0x20) {
+                    return Err(E::custom("a control character in a key"));
+                }
                 Ok(Key(Cow::Borrowed(key)))
             }
             fn visit_bytes<E>(self, key: &[u8]) -> Result<Self::Value, E> {

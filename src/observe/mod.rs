@@ -10,8 +10,6 @@ use tracing_subscriber::filter::FilterFn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::settings::{Format, Level, LogSettings};
-
 pub use metrics::Metrics;
 pub use turn_record::TurnRecord;
 
@@ -32,28 +30,18 @@ pub fn quiet_panics() {
     }));
 }
 
-/// Starts the log on stderr.
-pub fn start_log(settings: &LogSettings) {
-    let level = match settings.level {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
-    };
+/// Starts the log on stderr: lines for a person, or one JSON object a line.
+pub fn start_log(level: LevelFilter, json: bool) {
     // hyper and reqwest write headers and URLs at their verbose levels, so nobody else's events get through at all.
     let ours = FilterFn::new(|event: &Metadata<'_>| event.target().starts_with("weir"));
     let registry = tracing_subscriber::registry();
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     // A second start (in tests) keeps the first log.
-    let _ = match settings.format {
-        Format::Text => {
-            let layer = layer.with_target(false).with_ansi(false);
-            registry.with(layer.with_filter(ours).with_filter(level)).try_init()
-        }
-        Format::Json => {
-            let layer = layer.json().flatten_event(true).with_target(false).with_current_span(false);
-            registry.with(layer.with_filter(ours).with_filter(level)).try_init()
-        }
+    let _ = if json {
+        let layer = layer.json().flatten_event(true).with_target(false).with_current_span(false);
+        registry.with(layer.with_filter(ours).with_filter(level)).try_init()
+    } else {
+        let layer = layer.with_target(false).with_ansi(false);
+        registry.with(layer.with_filter(ours).with_filter(level)).try_init()
     };
 }

@@ -10,6 +10,8 @@ use tracing::{info, warn};
 use super::metrics::Metrics;
 use crate::contract::{Failure, FinishReason, Usage};
 
+const ANSWERED: &str = "answered";
+
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// What is told about a turn, gathered while it runs. It is written when it ends, however that comes about: a record that is
@@ -67,7 +69,7 @@ impl TurnRecord {
     pub fn finish(mut self, failure: Option<&Failure>) {
         self.finished = true;
         match failure {
-            None => self.write("answered", None),
+            None => self.write(ANSWERED, None),
             Some(failure) => {
                 let outcome = if failure.status.is_client_error() { "refused" } else { "failed" };
                 self.write(outcome, Some(failure));
@@ -78,7 +80,11 @@ impl TurnRecord {
     fn write(&self, outcome: &'static str, failure: Option<&Failure>) {
         let code = failure.and_then(|failure| failure.code).map(|code| code.as_str());
         self.metrics.count_turn(outcome, code);
-        let status = failure.map_or(200, |failure| failure.status.as_u16());
+        let status = match (outcome, failure) {
+            (_, Some(failure)) => Some(failure.status.as_u16()),
+            (ANSWERED, None) => Some(200),
+            _ => None,
+        };
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         macro_rules! line {
             ($level:ident) => {

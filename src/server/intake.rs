@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -78,6 +78,9 @@ impl Intake {
     pub async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<Received, NotReceived> {
         if headers.get(CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(Failure::malformed("compressed request bodies are not read; send it plain").into());
+        }
+        if headers.get(TRANSFER_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+            return Err(Failure::malformed("the only transfer encoding that is read is chunked").into());
         }
         let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if length.is_some_and(|length| length > self.cap) {

@@ -90,7 +90,7 @@ async fn models(State(adapter): State<Arc<Adapter>>) -> Response<Body> {
     }
     if snapshot.entries.is_empty() {
         return answer_failure(&Failure::upstream_failure(
-            "no model server has answered yet, and none of its models is named in the configuration",
+            "no model server has given a list of models yet, and none is named in the configuration; the log says why",
         ));
     }
     answer_json(StatusCode::OK, snapshot.list.clone())

@@ -11,9 +11,7 @@ use crate::upstream::client::Broken;
 use crate::upstream::exchange::{Pieces, Refusal, Step};
 use crate::upstream::piece::{End, Piece, ToolCall};
 
-/// How long the rest of a stream is listened to once the finish reason is there: token counts come after it, and a connection
-/// whose answer was read to its end can be used again.
-/// All known servers end their stream at once; text that still comes shows that it was not the end.
+/// How long the rest of a stream is listened to once the finish reason is there: token counts come after it. All known servers end their stream at once; text that still comes shows that it was not the end.
 const AFTER_THE_END: Duration = Duration::from_secs(3);
 
 /// The most tool calls of one answer that are kept: they are only counted and answered, never passed on.
@@ -76,7 +74,6 @@ pub async fn collapse(
     let mut answer = Gathering::default();
     let mut listen_until: Option<Instant> = None;
     loop {
-        let mut text_came = false;
         let step = match listen_until {
             None => pieces.next(classifier).await,
             // The answer is whole: neither silence nor a lost connection can take it back.
@@ -87,27 +84,29 @@ pub async fn collapse(
         };
         match step.map_err(NoAnswer::Broken)? {
             Some(Step::Piece(piece)) => {
-                text_came = !piece.text.is_empty();
+                let text_came = !piece.text.is_empty();
                 if answer.take(piece) {
                     generated();
                 }
                 if answer.collapsed.text.len() as u64 > cap {
                     return Err(NoAnswer::TooLong);
                 }
+                if answer.whole {
+                    // A plain answer is one document; what follows it is no part of it.
+                    break;
+                }
+                listen_until = match listen_until {
+                    _ if !answer.is_whole() => None,
+                    Some(until) if !text_came => Some(until),
+                    _ => Some(Instant::now() + AFTER_THE_END),
+                };
             }
             Some(Step::Failed(_)) if answer.is_whole() => break,
             Some(Step::Failed(meaning)) if answer.begun => return Err(NoAnswer::Failed(meaning)),
             Some(Step::Failed(meaning)) => {
                 return Err(NoAnswer::Refused(Refusal { meaning, status: StatusCode::OK }));
             }
-            // Read on to the end of the body: only then can the connection be used again.
-            Some(Step::Done) if answer.is_whole() => {}
             Some(Step::Done) | None => break,
-        }
-        if !answer.is_whole() {
-            listen_until = None;
-        } else if listen_until.is_none() || text_came {
-            listen_until = Some(Instant::now() + AFTER_THE_END);
         }
     }
     answer.finish()

@@ -80,10 +80,15 @@ impl Turns {
     ) -> Result<Reply, Failure> {
         let clock = Clock { received, deadline: received + self.time };
         let mut snapshot = self.catalog.after_first_look().await;
-        if snapshot.entries.is_empty() && snapshot.loading {
-            snapshot = self.catalog.after_loading(clock.latest_start()).await;
+        let named = conversation.model.as_deref();
+        if snapshot.loading && !snapshot.tells_of(named) {
+            // Which models it has, and what they can see, is known once it has loaded.
+            snapshot = self.catalog.after_loading(clock.latest_start(), |snapshot| snapshot.tells_of(named)).await;
+            if snapshot.loading && !snapshot.tells_of(named) {
+                return Err(Failure::overloaded("the model server is still loading"));
+            }
         }
-        let entry = self.select(&snapshot, conversation.model.as_deref())?;
+        let entry = self.select(&snapshot, named)?;
         record.model = Some(entry.id.clone());
         let mut servers = entry.in_order_of_asking().peekable();
         while let Some(candidate) = servers.next() {
@@ -137,12 +142,9 @@ impl Turns {
         named: Option<&str>,
     ) -> Result<&'a Entry, Failure> {
         match (named, snapshot.default.as_deref()) {
-            (_, _) if snapshot.entries.is_empty() && snapshot.loading => {
-                Err(Failure::overloaded("the model server is still loading"))
-            }
             // Nothing at all is known: whether the name is right cannot be told.
             (Some(_), _) if snapshot.entries.is_empty() => {
-                Err(Failure::upstream_failure("no model server has answered yet"))
+                Err(Failure::upstream_failure("no model server has given a list of models yet; the log says why"))
             }
             (Some(named), _) => snapshot.find(named).ok_or_else(Failure::model_not_found),
             (None, Some(default)) => snapshot.find(default).ok_or_else(|| {
@@ -191,6 +193,9 @@ fn apply_image_policy(conversation: &mut Conversation, entry: &Entry, candidate:
     if let Some(current) = conversation.current()
         && current.images().next().is_some()
     {
+        if candidate.sight == Sight::Unknown && !candidate.told {
+            return Err(Failure::upstream_failure("the model server has not answered yet"));
+        }
         if candidate.sight == Sight::Unknown {
             warn!(
                 model = entry.id,
@@ -200,7 +205,12 @@ fn apply_image_policy(conversation: &mut Conversation, entry: &Entry, candidate:
             );
         }
         if !sees {
-            return Err(Failure::image_unsupported("this model takes text only"));
+            return Err(Failure::image_unsupported(match candidate.sight {
+                Sight::Unknown => {
+                    "nothing tells whether this model sees pictures; the adapter's log says how to change that"
+                }
+                _ => "this model takes text only",
+            }));
         }
         if !current.images().all(|image| candidate.dialect.decodes(image.kind())) {
             return Err(Failure::image_unsupported("the model server cannot decode a picture of this kind"));

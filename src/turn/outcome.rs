@@ -45,10 +45,10 @@ impl Circumstances {
     /// The answer when the connection to the server did not carry a whole answer.
     pub fn broken(self, broken: Broken) -> Failure {
         match broken {
-            Broken::NotConnected if self.seen_lately => {
+            Broken::NotConnected(_) if self.seen_lately => {
                 Failure::overloaded("the model server cannot be reached; it was there a moment ago")
             }
-            Broken::NotConnected => Failure::upstream_failure("the model server cannot be reached"),
+            Broken::NotConnected(_) => Failure::upstream_failure("the model server cannot be reached"),
             Broken::Lost => Failure::upstream_failure("the model server broke off its answer"),
             Broken::Silent => Failure::upstream_timeout("the model server said nothing in time"),
             Broken::TooLarge => Failure::upstream_failure("the answer of the model server is too large"),

@@ -28,6 +28,16 @@ pub fn strip(text: &str, may_reason: bool) -> &str {
     }
 }
 
+/// Whether a text shows nothing: white space, control characters and characters without width are no answer.
+pub fn is_blank(text: &str) -> bool {
+    let shows_nothing = |character: char| {
+        character.is_whitespace()
+            || character.is_control()
+            || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
+    };
+    text.chars().all(shows_nothing)
+}
+
 const FINAL: &str = "<|channel|>final";
 
 /// What the final channel says (the harmony format of gpt-oss); nothing if there is none.
@@ -84,6 +94,14 @@ mod tests {
         ] {
             assert_eq!(strip(answer, true), answer);
         }
+    }
+
+    #[test]
+    fn a_text_that_shows_nothing_is_blank() {
+        for text in ["", " \r\n\t\u{a0}", "\0", "\u{200b}\u{feff}"] {
+            assert!(is_blank(text), "{text:?}");
+        }
+        assert!(!is_blank("\u{200b}."));
     }
 
     #[test]

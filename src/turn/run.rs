@@ -145,9 +145,9 @@ impl Run<'_> {
                     record.repairs.push(mend.as_str());
                     continue;
                 }
-                Attempt::NoAnswer(NoAnswer::Broken(Broken::NotConnected)) => {
+                Attempt::NoAnswer(NoAnswer::Broken(broken @ Broken::NotConnected(_))) => {
                     self.turns.catalog.surprised(self.candidate.upstream);
-                    return Err(Ended::NotReached(circumstances.broken(Broken::NotConnected)));
+                    return Err(Ended::NotReached(circumstances.broken(broken)));
                 }
                 Attempt::NoAnswer(no_answer) => {
                     return Err(self.unanswered(no_answer, &conversation, circumstances).into());
@@ -163,14 +163,14 @@ impl Run<'_> {
                 self.turns.remembered.keep(self.candidate, &learned);
             }
             let text = reasoning::strip(&answer.text, self.candidate.reasons != Some(false));
-            if !text.trim().is_empty() {
+            if !reasoning::is_blank(text) {
                 self.warn_of_a_cut_conversation(&conversation, &answer);
                 return Ok(self.reply(&answer, text.to_owned(), record));
             }
             // A second generation is worth it only if it can be as long as the first.
             let took = asked.elapsed();
             let may_ask_again = !second_generation && self.clock.deadline.duration_since(Instant::now()) >= took;
-            let reasoned = answer.reasoning || !answer.text.trim().is_empty();
+            let reasoned = answer.reasoning || !reasoning::is_blank(&answer.text);
             if may_ask_again && !answer.tool_calls.is_empty() {
                 unanswered_calls = answer.tool_calls;
                 record.repairs.push("answer_tool_calls");
@@ -205,9 +205,9 @@ impl Run<'_> {
             }
             // Nothing was generated in either case, so asking again is no second turn.
             let wait = match answer {
-                Err(Broken::NotConnected) => match connecting.next_wait() {
+                Err(broken @ Broken::NotConnected(_)) => match connecting.next_wait() {
                     Some(wait) if !self.others => wait,
-                    _ => return Attempt::NoAnswer(NoAnswer::Broken(Broken::NotConnected)),
+                    _ => return Attempt::NoAnswer(NoAnswer::Broken(broken)),
                 },
                 Ok(Answer::Refused(Refusal { meaning: Meaning::Loading, .. })) => {
                     loading.next_wait().unwrap_or_default()

@@ -3,28 +3,23 @@
 //! It uses no proxy, follows no redirect, passes no header of the phone's on and sets its own `Host`: Ollama answers 403 with
 //! an empty body to a foreign `Host` or `Origin`, and llama.cpp keeps generating after a hang-up if it sees a session header.
 
-use std::collections::HashMap;
 use std::error::Error as _;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
-use hyper_util::client::legacy::connect::HttpInfo;
 use reqwest::redirect::Policy;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use secrecy::ExposeSecret as _;
-use tokio::time::Instant;
 use url::Url;
 
 use super::body::SlicedBody;
 use crate::settings::UpstreamSettings;
 
-/// How long an idle connection is kept for the next turn. uvicorn (vLLM, SGLang), cpp-httplib (llama.cpp) and LM Studio
-/// hang up after 5 s, and a request written into a connection that is just being closed is lost.
+/// How long an idle connection is kept for the next question of discovery. uvicorn (vLLM, SGLang), cpp-httplib (llama.cpp) and
+/// LM Studio hang up after 5 s.
 const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 
 /// The largest answer to a discovery call that is read, in bytes.
@@ -33,51 +28,12 @@ const DISCOVERY_CAP: usize = 8 * 1024 * 1024;
 /// How long a discovery call may take: it loads nothing, so a server that is well answers at once.
 const DISCOVERY_TIME: Duration = Duration::from_secs(5);
 
-/// The connections that wait for another request, by their local ports, so that a request which failed can be known to have
-/// gone out on a kept one. Counting the connections that were opened would not tell: the pool begins a new one whenever a
-/// kept one is not ready in the same instant, and may then use the kept one after all.
-#[derive(Debug, Clone, Default)]
-pub(super) struct KeptConnections(Arc<Mutex<HashMap<SocketAddr, Instant>>>);
-
-impl KeptConnections {
-    /// The answer was read to its end, so its connection is kept for a while.
-    pub(super) fn note(&self, answer: &reqwest::Response) {
-        if let Some(connection) = answer.extensions().get::<HttpInfo>() {
-            let mut kept = self.lock();
-            // A port is given to a new connection sooner or later: what was kept too long ago says nothing.
-            kept.retain(|_, since| since.elapsed() <= IDLE_CONNECTION);
-            kept.insert(connection.local_addr(), Instant::now());
-        }
-    }
-
-    /// Whether the connection on which this happened was a kept one; it is gone now, and forgotten.
-    fn forget(&self, error: &reqwest::Error, asked: Instant) -> bool {
-        let mut source = error.source();
-        while let Some(cause) = source {
-            if let Some(cause) = cause.downcast_ref::<hyper_util::client::legacy::Error>() {
-                let mut known = http::Extensions::new();
-                if let Some(connection) = cause.connect_info() {
-                    connection.get_extras(&mut known);
-                }
-                let since = known.get::<HttpInfo>().and_then(|connection| self.lock().remove(&connection.local_addr()));
-                return since.is_some_and(|since| asked.saturating_duration_since(since) <= IDLE_CONNECTION);
-            }
-            source = cause.source();
-        }
-        false
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, Instant>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// No connection came about (refused, no such host, TLS), so nothing was sent.
-    #[error("no connection could be made")]
-    NotConnected,
+    /// No connection came about, so nothing was sent.
+    #[error("{0}")]
+    NotConnected(Obstacle),
     /// The connection was lost, or what came over it is not HTTP.
     #[error("the connection was lost before the answer was whole")]
     Lost,
@@ -90,6 +46,17 @@ pub enum Broken {
     /// The answer is none that a model server gives.
     #[error("the answer is not one that a model server gives")]
     NotUnderstood,
+}
+
+/// Why no connection came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// Nothing listens at the address.
+    #[error("nothing listens there; is the server started, and is the port in its url right?")]
+    NobodyListens,
+    /// The host has no address, does not answer, or does not speak TLS that is trusted.
+    #[error("no connection came about; is the host in its url right, and for https its certificate (ca_file)?")]
+    Other,
 }
 
 /// The client could not be made from the settings; the sentence names the key.
@@ -116,7 +83,6 @@ pub struct Fetched {
 pub struct Client {
     http: reqwest::Client,
     base: Url,
-    kept: KeptConnections,
 }
 
 impl std::fmt::Debug for Client {
@@ -159,7 +125,7 @@ impl Client {
         }
         let http =
             builder.build().map_err(|_| refused("the system's TLS certificates could not be read; set ca_file"))?;
-        Ok(Client { http, base: settings.url.clone(), kept: KeptConnections::default() })
+        Ok(Client { http, base: settings.url.clone() })
     }
 
     fn url(&self, path: &str) -> Url {
@@ -201,39 +167,24 @@ impl Client {
         let whole = async {
             let mut response = request.send().await.map_err(|error| broken(&error))?;
             let body = read_capped(&mut response, DISCOVERY_CAP).await?;
-            self.kept.note(&response);
             Ok(Fetched { status: response.status(), headers: response.headers().clone(), body })
         };
         tokio::time::timeout(DISCOVERY_TIME, whole).await.unwrap_or(Err(Broken::Silent))
     }
 
-    /// Sends a turn. The answer's body is read by the caller; dropping it, or this future, closes the connection. With `last`
-    /// the connection is not kept for the next turn.
+    /// Sends a turn, on a connection of its own. The answer's body is read by the caller; dropping it, or this future, closes the
+    /// connection.
     ///
-    /// A kept connection that dies without a byte of an answer was most likely being closed while the turn was written into it:
-    /// the turn did not start, and is sent on another.
+    /// A kept connection may be one that the server is just closing: llama-server does so behind every streamed answer without
+    /// announcing it (build 11434). The turn would be lost in it, and could not be sent again, since nobody can tell whether it
+    /// was begun. A fresh connection costs far less than that.
     ///
     /// # Errors
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
-    pub async fn post(&self, path: &str, body: SlicedBody, last: bool) -> Result<reqwest::Response, Broken> {
-        let mut headers = json();
-        if last {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        loop {
-            let asked = Instant::now();
-            let request = self.http.request(Method::POST, self.url(path)).headers(headers.clone());
-            match request.body(wrap(body.clone())).send().await {
-                // The next one may be a kept one, too; each death takes one away, so this ends.
-                Err(error) if broken(&error) == Broken::Lost && self.kept.forget(&error, asked) => {}
-                answer => return answer.map_err(|error| broken(&error)),
-            }
-        }
-    }
-
-    /// Where connections whose answer was read to its end are noted.
-    pub(super) fn kept(&self) -> &KeptConnections {
-        &self.kept
+    pub async fn post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
+        let request = self.http.request(Method::POST, self.url(path)).headers(json());
+        let request = request.header(CONNECTION, HeaderValue::from_static("close"));
+        request.body(wrap(body)).send().await.map_err(|error| broken(&error))
     }
 }
 
@@ -259,7 +210,18 @@ pub(super) async fn read_capped(response: &mut reqwest::Response, cap: usize) ->
 
 /// Only the kind of an error is kept: its text can hold the URL and what the peer sent.
 pub(super) fn broken(error: &reqwest::Error) -> Broken {
-    if error.is_connect() { Broken::NotConnected } else { Broken::Lost }
+    if !error.is_connect() {
+        return Broken::Lost;
+    }
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if kind == Some(std::io::ErrorKind::ConnectionRefused) {
+            return Broken::NotConnected(Obstacle::NobodyListens);
+        }
+        source = cause.source();
+    }
+    Broken::NotConnected(Obstacle::Other)
 }
 
 /// A TLS configuration that trusts the authorities of a PEM text and nobody else: whoever names a private authority means it.

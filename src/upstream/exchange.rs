@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::classify::{Classifier, Meaning};
-use super::client::{Broken, KeptConnections, broken, read_capped};
+use super::client::{Broken, broken, read_capped};
 use super::dialect::Dialect;
 use super::framing::{Frame, FramingError, Splitter};
 use super::lenient;
@@ -52,7 +52,6 @@ pub enum Step {
 /// The answer as it arrives. Dropping it closes the connection, which is how the server learns to stop.
 pub struct Pieces {
     response: reqwest::Response,
-    kept: KeptConnections,
     splitter: Splitter,
     dialect: Dialect,
     ended: bool,
@@ -67,15 +66,13 @@ impl std::fmt::Debug for Pieces {
 /// Takes the head of an answer and decides whether it is a refusal.
 pub(super) async fn begin(
     mut response: reqwest::Response,
-    kept: &KeptConnections,
     dialect: Dialect,
     classifier: &Classifier,
 ) -> Result<Answer, Broken> {
     let status = response.status();
     if status.is_success() {
         let splitter = Splitter::new(FRAME_CAP);
-        let kept = kept.clone();
-        let pieces = Pieces { response, kept, splitter, dialect, ended: false };
+        let pieces = Pieces { response, splitter, dialect, ended: false };
         return Ok(Answer::Begun(Box::new(pieces)));
     }
     let body = tokio::time::timeout(REFUSAL_TIME, read_capped(&mut response, REFUSAL_CAP)).await;
@@ -102,7 +99,6 @@ impl Pieces {
                 Some(bytes) => self.splitter.push(&bytes),
                 None => {
                     self.ended = true;
-                    self.kept.note(&self.response);
                     if let Some(frame) = self.splitter.finish().map_err(unframed)? {
                         return self.read(frame, classifier).map(Some);
                     }

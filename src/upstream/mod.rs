@@ -67,9 +67,9 @@ impl Upstream {
         body: SlicedBody,
         classifier: &classify::Classifier,
     ) -> Result<Answer, Broken> {
-        let response = self.client.post(dialect.chat_path(), body, dialect.hangs_up_after_a_turn()).await?;
+        let response = self.client.post(dialect.chat_path(), body).await?;
         self.mark_seen();
-        exchange::begin(response, self.client.kept(), dialect, classifier).await
+        exchange::begin(response, dialect, classifier).await
     }
 
     /// Asks how many tokens a question has, where the server tells that without generating. `None` where it does not, or not at

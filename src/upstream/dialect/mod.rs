@@ -126,7 +126,7 @@ pub enum DiscoveryError {
     #[error("it does not accept the key (status {0}); set api_key_file")]
     Credentials(StatusCode),
     /// It answered with a status that is no list.
-    #[error("it answered the question for its models with status {0}")]
+    #[error("it answered the question for its models with status {0}; is the url right?")]
     Refused(StatusCode),
     /// What it answered is no list of models.
     #[error("what it answered is no list of models; is it an OpenAI-compatible server?")]
@@ -172,13 +172,6 @@ impl Dialect {
             Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm | Dialect::LmStudio => openai::CHAT,
             Dialect::Ollama => ollama::CHAT,
         }
-    }
-
-    /// Whether the server ends the connection after a streamed answer without announcing it. llama-server sends `Keep-Alive` and
-    /// closes right behind the last byte (seen with build 11434), so a turn that follows at once on that connection, as the next
-    /// one in the queue does, would be lost.
-    pub fn hangs_up_after_a_turn(self) -> bool {
-        self == Dialect::LlamaCpp
     }
 
     /// Whether the server may refuse an output limit that is larger than what its context leaves, instead of ending there: vLLM

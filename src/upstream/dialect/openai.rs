@@ -119,6 +119,9 @@ pub(super) fn decode(document: &Value, plain: bool) -> Option<Piece> {
     let Some(choice) = choices.and_then(|choices| choices.iter().find(is_first)) else {
         return Some(piece);
     };
+    if choice.get("error").is_some_and(|error| !is_blank(error)) {
+        return None;
+    }
     let message = match (choice.get("delta"), choice.get("message")) {
         (_, Some(message)) if message.is_object() => {
             piece.whole = plain;
