@@ -62,7 +62,7 @@ static WORDINGS: LazyLock<Vec<Wording>> = LazyLock::new(|| {
 fn codes(meaning: Meaning) -> &'static [&'static str] {
     match meaning {
         Meaning::ContextTooLong => &["context_too_long"],
-        Meaning::ImageUnsupported | Meaning::TooManyImages => &["image_unsupported"],
+        Meaning::ImageUnsupported | Meaning::ImageUnreadable | Meaning::TooManyImages => &["image_unsupported"],
         Meaning::ImageTooLarge => &["image_too_large"],
         Meaning::BodyTooLarge => &["image_too_large", "context_too_long"],
         Meaning::ModelNotFound => &["model_not_found"],
@@ -73,6 +73,7 @@ fn codes(meaning: Meaning) -> &'static [&'static str] {
         | Meaning::FirstMessageMustBeUser
         | Meaning::EmptyPrompt
         | Meaning::OutputLimitTooHigh
+        | Meaning::WrongAddress
         | Meaning::Failure => &["upstream_failure"],
     }
 }

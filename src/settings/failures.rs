@@ -13,8 +13,11 @@ use super::value::{Found, kind};
 pub enum Meaning {
     /// The conversation does not fit into the model's context.
     ContextTooLong,
-    /// The model cannot see pictures, or the server could not read this one.
+    /// The model, or the server, takes no pictures at all: this tells something about the model.
     ImageUnsupported,
+    /// This picture was not taken: it cannot be fetched or decoded, or is in a form that the server does not read. Another
+    /// picture may do.
+    ImageUnreadable,
     /// A picture has too many bytes, pixels or tokens.
     ImageTooLarge,
     /// More pictures in one request than the server takes; fewer, but at least one, would do.
@@ -40,14 +43,17 @@ pub enum Meaning {
     EmptyPrompt,
     /// The output limit that came with the request is more than the server allows; the conversation itself may be fine.
     OutputLimitTooHigh,
-    /// Anything else: a crash, a bug, a wrong address.
+    /// Nothing of the kind is at this address: a wrong base URL, or another server than it used to be.
+    WrongAddress,
+    /// Anything else: a crash, a bug, a request that the server does not understand.
     Failure,
 }
 
 /// The words for meanings in a file.
-const MEANINGS: [(&str, Meaning); 15] = [
+const MEANINGS: [(&str, Meaning); 17] = [
     ("context_too_long", Meaning::ContextTooLong),
     ("image_unsupported", Meaning::ImageUnsupported),
+    ("image_unreadable", Meaning::ImageUnreadable),
     ("image_too_large", Meaning::ImageTooLarge),
     ("too_many_images", Meaning::TooManyImages),
     ("model_not_found", Meaning::ModelNotFound),
@@ -60,6 +66,7 @@ const MEANINGS: [(&str, Meaning); 15] = [
     ("first_message_must_be_user", Meaning::FirstMessageMustBeUser),
     ("empty_prompt", Meaning::EmptyPrompt),
     ("output_limit_too_high", Meaning::OutputLimitTooHigh),
+    ("wrong_address", Meaning::WrongAddress),
     ("failure", Meaning::Failure),
 ];
 

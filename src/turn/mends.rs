@@ -44,6 +44,7 @@ impl Mend {
         let may_help: &[Mend] = match meaning {
             // A history of pictures is the one thing that Weir may shorten: the disclosure says what is missing.
             Meaning::ImageUnsupported
+            | Meaning::ImageUnreadable
             | Meaning::ImageTooLarge
             | Meaning::TooManyImages
             | Meaning::BodyTooLarge

@@ -22,7 +22,7 @@ impl Circumstances {
     pub fn failure(self, meaning: Meaning) -> Failure {
         match meaning {
             Meaning::ContextTooLong => Failure::context_too_long(),
-            Meaning::ImageUnsupported | Meaning::TooManyImages if self.current_image => {
+            Meaning::ImageUnsupported | Meaning::ImageUnreadable | Meaning::TooManyImages if self.current_image => {
                 Failure::image_unsupported("the model server could not take the picture of the current turn")
             }
             Meaning::ImageTooLarge if self.any_image => {
