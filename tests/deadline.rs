@@ -261,22 +261,33 @@ fn row_149_a_turn_that_may_have_started_is_never_sent_again() {
 }
 
 #[test]
-fn row_149_a_kept_connection_that_dies_without_a_byte_is_replaced() {
+fn row_149_each_turn_has_a_connection_of_its_own_so_none_is_lost_in_one_that_is_being_closed() {
     let upstream = ScriptedUpstream::start();
-    upstream.close_after_discovery();
-    // As a server that closes idle connections just when the next turn is written into one.
-    let served = std::sync::Mutex::new(std::collections::HashSet::new());
-    upstream.always(Script::from_fn(move |request| {
-        let fresh = served.lock().unwrap().insert(request.connection);
-        let script = if fresh { Script::text(REPLY) } else { Script::close_at_once() };
-        script.for_request(request)
-    }));
     let weir = Weir::in_front_of(&upstream);
-    let turns = 12;
-    for _ in 0..turns {
+    for _ in 0..3 {
         weir.ok("hi").assert_reply(REPLY);
     }
-    assert!(upstream.chat_count() > turns, "no connection was ever kept");
+    let connections: std::collections::HashSet<usize> = upstream.chats().iter().map(|chat| chat.connection).collect();
+    assert_eq!(connections.len(), 3);
+}
+
+#[test]
+fn row_149_a_turn_whose_answer_breaks_off_anywhere_is_not_sent_again() {
+    let upstream = ScriptedUpstream::start();
+    let weir = Weir::in_front_of(&upstream);
+    let broken: [&[u8]; 6] = [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Ty",
+        b"NOT HTTP AT ALL\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 102 Processing\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {",
+    ];
+    for (sent_before, answer) in broken.into_iter().enumerate() {
+        upstream.next(Script::raw(answer));
+        weir.ok("hi").assert_error(502, "upstream_failure");
+        assert_eq!(upstream.chat_count(), sent_before + 1, "{}", String::from_utf8_lossy(answer));
+    }
 }
 
 #[test]

@@ -264,8 +264,10 @@ impl Run<'_> {
                     self.turns.catalog.surprised(self.candidate.upstream);
                 }
             }
-            // What only a server says that is another one by now, or not well, is reason enough to look.
-            Meaning::Failure | Meaning::Timeout => self.turns.catalog.surprised(self.candidate.upstream),
+            // A server that is another one by now, or is not well, is looked at anew.
+            Meaning::WrongAddress | Meaning::Failure | Meaning::Timeout => {
+                self.turns.catalog.surprised(self.candidate.upstream)
+            }
             Meaning::Credentials => {
                 warn!(upstream = name, "the model server does not accept the key: set upstream.{name}.api_key_file");
             }
