@@ -94,3 +94,32 @@ fn row_159_a_token_file_is_private_whatever_the_umask_and_never_overwritten() {
     assert_ne!(write().status.code(), Some(0), "an existing file was taken");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), token);
 }
+
+#[test]
+fn the_health_check_needs_no_configuration_and_no_model_server() {
+    let home = tempfile::TempDir::new().unwrap();
+    let weir = Weir::attach(demo_command(home.path()).spawn().unwrap(), None, Vec::new());
+    let port = weir.address().port().to_string();
+    let check = |port: &str| {
+        let mut command = weir_command();
+        command.arg("healthcheck").env("ADAPTER_PORT", port).env("ADAPTER_TOKEN", TOKEN).env("HOME", home.path());
+        run_to_end(command.spawn().unwrap())
+    };
+    let (code, output) = check(&port);
+    assert_eq!(code, 0, "{output}");
+    let nobody = ReservedPort::new();
+    let (code, output) = check(&nobody.address().port().to_string());
+    assert_eq!(code, 1);
+    assert!(output.contains("is the adapter running"), "{output}");
+}
+
+#[test]
+fn a_command_that_reads_no_configuration_refuses_one() {
+    for command_word in ["demo", "token"] {
+        let mut command = weir_command();
+        command.args([command_word, "--config", "adapter.toml"]);
+        let (code, output) = run_to_end(command.spawn().unwrap());
+        assert_eq!(code, 2, "{command_word}");
+        assert!(output.contains("--config"), "{output}");
+    }
+}

@@ -26,7 +26,7 @@ pub use port::ReservedPort;
 pub use recorded::Recorded;
 pub use script::{Gate, Script, Step, http_answer, sse_piece, text_events};
 pub use start::{Builder, Refusal, demo_command, run_to_end, weir_command};
-pub use upstream::ScriptedUpstream;
+pub use upstream::{ScriptedUpstream, models_answer};
 pub use weir::Weir;
 
 use std::time::Duration;
