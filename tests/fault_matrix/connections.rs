@@ -32,7 +32,7 @@ fn at_accept(step: Step) -> Fault {
 
 // Before the head of an answer.
 
-pub fn reset_at_accept(_: Speech) -> Fault {
+pub fn reset_at_first_byte(_: Speech) -> Fault {
     at_accept(Step::Reset)
 }
 pub fn close_at_accept(_: Speech) -> Fault {
@@ -116,7 +116,7 @@ pub fn endless_status_line(_: Speech) -> Fault {
 }
 pub fn interim_flood(_: Speech) -> Fault {
     let interim = format!("HTTP/1.1 103 Early Hints\r\nLink: <{CANARY}>\r\n\r\n");
-    turn(vec![Step::ReadAll, Step::Flood(interim.repeat(100).into_bytes())])
+    turn(vec![Step::ReadAll, Step::Stream(interim.repeat(100).into_bytes())])
 }
 pub fn some_interims_then_an_answer(speech: Speech) -> Fault {
     let interims = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n".repeat(20);

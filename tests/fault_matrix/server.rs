@@ -12,6 +12,9 @@ pub const GUARD: Duration = Duration::from_secs(20);
 /// Between two bytes of a drip.
 const DRIP: Duration = Duration::from_millis(15);
 
+/// Between two writes of a stream.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// One thing that the server does with a turn. The head of the request is read before the first of them.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -25,6 +28,8 @@ pub enum Step {
     Send(Vec<u8>),
     /// Write this again and again, as fast as it is taken, until the other side hangs up.
     Flood(Vec<u8>),
+    /// The same with a short pause between.
+    Stream(Vec<u8>),
     /// Write this byte by byte, again and again, until the other side hangs up.
     Drip(Vec<u8>),
     /// Do nothing until the other side hangs up or the cell ends.
@@ -188,6 +193,10 @@ fn serve(stream: TcpStream, shared: &Shared) {
         step
     });
     if let Some(step) = at_accept {
+        if matches!(step, Step::Reset) {
+            // A reset any earlier may be taken for a connection that never came about.
+            let _ = exchange.stream.peek(&mut [0]);
+        }
         exchange.perform(vec![step]);
         return;
     }
@@ -291,6 +300,12 @@ impl Exchange<'_> {
                 Step::Send(bytes) => self.stream.write_all(&bytes).is_ok(),
                 Step::Flood(bytes) => {
                     while self.stream.write_all(&bytes).is_ok() {}
+                    false
+                }
+                Step::Stream(bytes) => {
+                    while self.stream.write_all(&bytes).is_ok() {
+                        std::thread::sleep(PAUSE);
+                    }
                     false
                 }
                 Step::Drip(bytes) => {

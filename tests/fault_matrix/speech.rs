@@ -60,9 +60,7 @@ impl Dialect {
         let answer = match (self, target) {
             (Self::OpenAi, "/v1/models") => list("somebody"),
             (Self::LlamaCpp, "/v1/models") => list("llamacpp"),
-            (Self::LlamaCpp, "/props") => json!({
-                "modalities": {"vision": true}, "total_slots": 1, "default_generation_settings": {"n_ctx": 131_072},
-            }),
+            (Self::LlamaCpp, "/props") => json!({"modalities": {"vision": true}, "total_slots": 1}),
             (Self::LlamaCpp, "/slots") => json!([{"id": 0, "is_processing": false}]),
             (Self::Vllm, "/v1/models") => list("vllm"),
             (Self::Vllm, "/version") => json!({"version": "0.33.0"}),
