@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http::StatusCode;
 
 use super::classify::{Classifier, Meaning};
-use super::client::{Broken, KeptConnections, broken, read_capped};
+use super::client::{Broken, KeptConnections, broken};
 use super::dialect::Dialect;
 use super::framing::{Frame, FramingError, Splitter};
 use super::lenient;
@@ -80,9 +81,20 @@ pub(super) async fn begin(
         let pieces = Pieces { response, kept, splitter, dialect, ended: false, waiting: VecDeque::new() };
         return Ok(Answer::Begun(Box::new(pieces)));
     }
-    let body = tokio::time::timeout(REFUSAL_TIME, read_capped(&mut response, REFUSAL_CAP)).await;
-    // A refusal whose body is cut, endless or slow is still one: its status speaks.
-    let body = body.unwrap_or(Err(Broken::Silent)).unwrap_or_default();
+    let mut body = BytesMut::new();
+    let reading = async {
+        while body.len() < REFUSAL_CAP {
+            match response.chunk().await {
+                Ok(Some(piece)) => body.extend_from_slice(&piece[..piece.len().min(REFUSAL_CAP - body.len())]),
+                ended => return ended.is_ok(),
+            }
+        }
+        false
+    };
+    // A refusal whose body is cut, endless or slow is still one: what came of it speaks, and its status.
+    if tokio::time::timeout(REFUSAL_TIME, reading).await == Ok(true) {
+        kept.note(&response);
+    }
     Ok(Answer::Refused(Refusal { meaning: classifier.classify(status.as_u16(), &body), status }))
 }
 
