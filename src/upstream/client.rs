@@ -27,6 +27,10 @@ use crate::settings::UpstreamSettings;
 /// hang up after 5 s, and a request written into a connection that is just being closed is lost.
 const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 
+/// After a larger request, in bytes, its connection is not used again. A server may answer before it has read the request, and
+/// then read no more: as long as the connection counted as one to keep, the rest of the body would be held for it.
+const LARGE_REQUEST: u64 = 1024 * 1024;
+
 /// The largest answer to a discovery call that is read, in bytes.
 const DISCOVERY_CAP: usize = 8 * 1024 * 1024;
 
@@ -217,7 +221,7 @@ impl Client {
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
     pub async fn post(&self, path: &str, body: SlicedBody, last: bool) -> Result<reqwest::Response, Broken> {
         let mut headers = json();
-        if last {
+        if last || body.length() > LARGE_REQUEST {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         loop {
