@@ -222,4 +222,3 @@ pub fn early_503_then_hang(speech: Speech) -> Fault {
     let body = speech.refusal("all slots are busy");
     early(with_length(503, "application/json", body.as_bytes(), ""), Step::Hang)
 }
-

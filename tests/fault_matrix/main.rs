@@ -134,7 +134,13 @@ fn run(dialect: Dialect, rows: &[Row], deadline: &str) -> (usize, Vec<String>) {
         let since = Instant::now();
         let green = catch_unwind(AssertUnwindSafe(|| run_cell(&server, &weir, row, dialect, expected))).is_ok();
         if std::env::var_os("WEIR_SHOW_CELLS").is_some() {
-            println!("{:>6} ms {green} {dialect:?} {:?} {:?} {}", since.elapsed().as_millis(), row.form, row.request, row.name);
+            println!(
+                "{:>6} ms {green} {dialect:?} {:?} {:?} {}",
+                since.elapsed().as_millis(),
+                row.form,
+                row.request,
+                row.name
+            );
         }
         if !green {
             red.push(format!("{} ({:?}, {:?}, {dialect:?})", row.name, row.form, row.request));

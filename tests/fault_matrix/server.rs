@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 /// For how long anything is waited for. Only a guard.
 pub const GUARD: Duration = Duration::from_secs(20);
 
+/// Within this a connection is closed once the turn is answered: less than the time for which one that could be used again
+/// is kept.
+const CLOSED_WITHIN: Duration = Duration::from_secs(3);
+
 /// Between two bytes of a drip.
 const DRIP: Duration = Duration::from_millis(15);
 
@@ -142,7 +146,7 @@ impl FaultyServer {
     /// Waits until every connection on which a fault happened is closed from the other side.
     pub fn wait_closed(&self) -> Result<(), String> {
         let (state, timeout) =
-            self.shared.changed.wait_timeout_while(self.shared.lock(), GUARD, |state| state.open > 0).unwrap();
+            self.shared.changed.wait_timeout_while(self.shared.lock(), CLOSED_WITHIN, |state| state.open > 0).unwrap();
         if timeout.timed_out() { Err(format!("{} connections are still open", state.open)) } else { Ok(()) }
     }
 
@@ -245,7 +249,9 @@ impl Exchange<'_> {
         };
         let head: Vec<u8> = self.buffer.drain(..end).collect();
         let head = String::from_utf8(head).unwrap();
-        let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+        let length = head
+            .lines()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
         self.unread = length.unwrap_or(0);
         head.split(' ').nth(1).map(str::to_owned)
     }
@@ -310,7 +316,8 @@ impl Exchange<'_> {
                 }
                 Step::Drip(bytes) => {
                     let mut cycle = bytes.iter().cycle();
-                    while self.shared.is_armed() && cycle.next().is_some_and(|byte| self.stream.write_all(&[*byte]).is_ok())
+                    while self.shared.is_armed()
+                        && cycle.next().is_some_and(|byte| self.stream.write_all(&[*byte]).is_ok())
                     {
                         std::thread::sleep(DRIP);
                     }

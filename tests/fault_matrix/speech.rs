@@ -65,7 +65,9 @@ impl Dialect {
             (Self::Vllm, "/v1/models") => list("vllm"),
             (Self::Vllm, "/version") => json!({"version": "0.33.0"}),
             (Self::Vllm, "/tokenize") => json!({"count": 9}),
-            (Self::Ollama, "/api/tags") => json!({"models": [{"name": "m:latest", "model": "m:latest", "digest": "1"}]}),
+            (Self::Ollama, "/api/tags") => {
+                json!({"models": [{"name": "m:latest", "model": "m:latest", "digest": "1"}]})
+            }
             (Self::Ollama, "/api/version") => json!({"version": "0.33.0"}),
             (Self::Ollama, "/api/ps") => json!({"models": []}),
             (Self::Ollama, "/api/show") => json!({"capabilities": ["completion", "vision"]}),
@@ -214,6 +216,7 @@ pub fn chunk(bytes: &str) -> String {
 /// An answer that says how long it is; `headers` are whole lines.
 pub fn with_length(status: u16, content_type: &str, body: &[u8], headers: &str) -> Vec<u8> {
     let length = body.len();
-    let head = format!("HTTP/1.1 {status} X\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{headers}\r\n");
+    let head =
+        format!("HTTP/1.1 {status} X\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{headers}\r\n");
     [head.as_bytes(), body].concat()
 }
