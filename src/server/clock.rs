@@ -51,6 +51,11 @@ impl<S> ClockedSocket<S> {
         ClockedSocket { socket, phase, timer, timer_is_for: IDLE, keep_alive, head }
     }
 
+    /// The socket, without its clock.
+    pub fn into_inner(self) -> S {
+        self.socket
+    }
+
     fn wind(&mut self, phase: u8) {
         let time = if phase == HEAD { self.head } else { self.keep_alive };
         self.timer.as_mut().reset(Instant::now() + time);

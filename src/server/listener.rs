@@ -26,6 +26,7 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::clock::{ClockedSocket, Phase};
+use super::peer::Peer;
 use crate::settings::Settings;
 
 /// The largest head of a request in bytes, its longest legal token included.
@@ -100,10 +101,13 @@ impl Connections {
         // A reply is one small write; waiting to fill a packet only delays it.
         let _ = socket.set_nodelay(true);
         let phase = Phase::default();
-        let socket = ClockedSocket::new(socket, phase.clone(), self.keep_alive, self.head);
-        let service = service_fn(|request: Request<Incoming>| {
+        let peer = Peer::new(socket);
+        let router = self.router.clone();
+        let socket = ClockedSocket::new(peer.clone(), phase.clone(), self.keep_alive, self.head);
+        let service = service_fn(move |mut request: Request<Incoming>| {
             phase.begin_work();
-            let router = self.router.clone();
+            request.extensions_mut().insert(peer.clone());
+            let router = router.clone();
             let phase = phase.clone();
             Box::pin(async move {
                 let response = router.oneshot(request.map(Body::new)).await?;
@@ -116,7 +120,11 @@ impl Connections {
             .max_buf_size(HEAD_CAP)
             .serve_connection(TokioIo::new(socket), service);
         match run(connection, &self.closing).await {
-            Ok(socket) => self.linger(socket).await,
+            Ok(socket) => {
+                if let Some(socket) = socket.into_inner().into_socket() {
+                    self.linger(socket).await;
+                }
+            }
             Err(error) => debug!(parse = error.is_parse(), "a connection ended early"),
         }
     }
@@ -124,7 +132,7 @@ impl Connections {
     /// Ends a connection so that its last answer can be read even by a client that writes everything first: half-close, discard what
     /// still comes (as much as one body, for a few seconds), close. Closing at once would make the kernel answer those
     /// bytes with a reset, which throws the answer away.
-    async fn linger(&self, mut socket: ClockedSocket<TcpStream>) {
+    async fn linger(&self, mut socket: TcpStream) {
         if socket.shutdown().await.is_err() {
             return;
         }
@@ -145,9 +153,9 @@ impl Connections {
 
 /// Runs a connection to its end, or to the end of its current request once `closing` is cancelled, and gives its socket back open.
 async fn run<S, B>(
-    connection: http1::Connection<TokioIo<ClockedSocket<TcpStream>>, S>,
+    connection: http1::Connection<TokioIo<ClockedSocket<Peer>>, S>,
     closing: &CancellationToken,
-) -> hyper::Result<ClockedSocket<TcpStream>>
+) -> hyper::Result<ClockedSocket<Peer>>
 where
     S: HttpService<Incoming, ResBody = B> + Unpin,
     S::Future: Unpin,

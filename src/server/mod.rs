@@ -4,6 +4,7 @@ pub mod clock;
 pub mod guard;
 pub mod intake;
 pub mod listener;
+pub mod peer;
 pub mod routes;
 
 use std::sync::{Arc, PoisonError, RwLock};

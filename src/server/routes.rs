@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::intake::{NotReceived, Received};
+use super::peer::Peer;
 use super::{Adapter, Service};
 use crate::contract::{Conversation, Failure};
 use crate::observe::TurnRecord;
@@ -104,7 +105,18 @@ async fn chat(State(adapter): State<Arc<Adapter>>, request: Request) -> Response
         Err(NotReceived::Refused(failure)) => return answer_failure(&failure),
         Err(NotReceived::Gone) => return answer_failure(&Failure::malformed("the request body ended early")),
     };
-    let mut response = match run_turn(&adapter, &service, received).await {
+    let hang_up = async {
+        match parts.extensions.get::<Peer>() {
+            Some(peer) => peer.gone().await,
+            None => std::future::pending().await,
+        }
+    };
+    let answered = tokio::select! {
+        biased;
+        answered = run_turn(&adapter, &service, received) => answered,
+        () = hang_up => return answer_failure(&Failure::malformed("nobody waits for the answer any more")),
+    };
+    let mut response = match answered {
         Ok(reply) => answer_json(StatusCode::OK, reply.into()),
         Err(failure) => answer_failure(&failure),
     };

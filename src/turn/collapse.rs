@@ -17,7 +17,7 @@ const AFTER_THE_END: Duration = Duration::from_secs(3);
 /// The most tool calls of one answer that are kept: they are only counted and answered, never passed on.
 const MOST_CALLS: usize = 64;
 
-/// The longest arguments of a call that are kept, in bytes.
+/// The most of a call that is kept, in bytes: its id, its name and its arguments.
 const LONGEST_CALL: usize = 64 * 1024;
 
 /// A whole answer of an engine, before reasoning is taken out of its text.
@@ -163,17 +163,53 @@ impl Gathering {
     }
 }
 
-/// Puts the pieces of one call together: the first has its id and name, the others more of its arguments.
+/// Puts the pieces of one call together: the first has its id and name, the others more of its arguments. A piece that makes the
+/// call too long is dropped.
 fn add_call(calls: &mut Vec<ToolCall>, piece: ToolCall) {
-    let Some(call) = calls.iter_mut().find(|call| call.index == piece.index) else {
-        if calls.len() < MOST_CALLS {
-            calls.push(piece);
+    let known = calls.iter().position(|call| call.index == piece.index);
+    let place = match known {
+        Some(place) => place,
+        None if calls.len() < MOST_CALLS => {
+            calls.push(ToolCall { index: piece.index, ..ToolCall::default() });
+            calls.len() - 1
         }
-        return;
+        None => return,
     };
-    if call.arguments.len() + piece.arguments.len() <= LONGEST_CALL {
+    let length = |call: &ToolCall| call.id.len() + call.name.len() + call.arguments.len();
+    let call = &mut calls[place];
+    if length(call) + length(&piece) <= LONGEST_CALL {
         call.id.push_str(&piece.id);
         call.name.push_str(&piece.name);
         call.arguments.push_str(&piece.arguments);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_stay_within_their_bounds_whichever_part_of_them_has_no_end() {
+        let long = "x".repeat(LONGEST_CALL + 1);
+        let word = "x".repeat(1000);
+        let with = |index, id: &str, name: &str, arguments: &str| ToolCall {
+            index,
+            id: id.to_owned(),
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        };
+        let mut calls = Vec::new();
+        for index in 0..MOST_CALLS * 2 {
+            add_call(&mut calls, with(index, "", "", &long));
+            add_call(&mut calls, with(index, &long, "", ""));
+            for _ in 0..200 {
+                add_call(&mut calls, with(index, &word, &word, &word));
+            }
+        }
+        assert_eq!(calls.len(), MOST_CALLS);
+        for call in calls {
+            assert!(call.id.len() + call.name.len() + call.arguments.len() <= LONGEST_CALL);
+            assert!(!call.id.is_empty());
+        }
     }
 }

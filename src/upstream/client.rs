@@ -197,7 +197,7 @@ fn wrap(body: SlicedBody) -> reqwest::Body {
 }
 
 /// Reads a body of at most `cap` bytes.
-pub(super) async fn read_capped(response: &mut reqwest::Response, cap: usize) -> Result<Bytes, Broken> {
+async fn read_capped(response: &mut reqwest::Response, cap: usize) -> Result<Bytes, Broken> {
     let mut body = BytesMut::new();
     while let Some(piece) = response.chunk().await.map_err(|error| broken(&error))? {
         if body.len() + piece.len() > cap {

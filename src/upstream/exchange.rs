@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http::StatusCode;
 
 use super::classify::{Classifier, Meaning};
-use super::client::{Broken, broken, read_capped};
+use super::client::{Broken, broken};
 use super::dialect::Dialect;
 use super::framing::{Frame, FramingError, Splitter};
 use super::lenient;
@@ -75,9 +76,17 @@ pub(super) async fn begin(
         let pieces = Pieces { response, splitter, dialect, ended: false };
         return Ok(Answer::Begun(Box::new(pieces)));
     }
-    let body = tokio::time::timeout(REFUSAL_TIME, read_capped(&mut response, REFUSAL_CAP)).await;
-    // A refusal whose body is cut, endless or slow is still one: its status speaks.
-    let body = body.unwrap_or(Err(Broken::Silent)).unwrap_or_default();
+    let mut body = BytesMut::new();
+    let reading = async {
+        while let Ok(Some(piece)) = response.chunk().await {
+            body.extend_from_slice(&piece[..piece.len().min(REFUSAL_CAP - body.len())]);
+            if body.len() == REFUSAL_CAP {
+                return;
+            }
+        }
+    };
+    // A refusal whose body is cut, endless or slow is still one: what came of it speaks, and its status.
+    let _ = tokio::time::timeout(REFUSAL_TIME, reading).await;
     Ok(Answer::Refused(Refusal { meaning: classifier.classify(status.as_u16(), &body), status }))
 }
 

@@ -143,6 +143,24 @@ impl Connection {
         self.stream.write_all(bytes)
     }
 
+    /// Writes as much of these bytes as is taken without waiting.
+    pub fn send_what_is_taken(&mut self, bytes: &[u8]) {
+        self.stream.set_nonblocking(true).unwrap();
+        let mut rest = bytes;
+        while let Ok(taken @ 1..) = self.stream.write(rest) {
+            rest = &rest[taken..];
+        }
+        self.stream.set_nonblocking(false).unwrap();
+    }
+
+    /// Cuts the connection with a reset.
+    pub fn reset(self) {
+        let runtime = super::port::runtime();
+        let _entered = runtime.enter();
+        self.stream.set_nonblocking(true).unwrap();
+        tokio::net::TcpStream::from_std(self.stream).unwrap().set_zero_linger().unwrap();
+    }
+
     /// Says that nothing more will be written.
     pub fn half_close(&self) {
         // It may already have been cut from the other side; what is read next tells.

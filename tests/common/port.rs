@@ -37,10 +37,15 @@ impl ReservedPort {
 
     /// From now on a scripted model server listens here.
     pub fn start(self) -> ScriptedUpstream {
+        ScriptedUpstream::on(self.listen())
+    }
+
+    /// From now on connections are accepted here.
+    pub fn listen(self) -> TcpListener {
         let runtime = runtime();
         let listener: TcpListener = runtime.block_on(async { self.socket.listen(128)?.into_std() }).unwrap();
         listener.set_nonblocking(false).unwrap();
-        ScriptedUpstream::on(listener)
+        listener
     }
 }
 

@@ -1,0 +1,385 @@
+//! A model server that follows the rules until it is told to break them, from the moment of accepting on.
+use super::common::ReservedPort;
+use super::speech::Dialect;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// For how long anything is waited for. Only a guard.
+pub const GUARD: Duration = Duration::from_secs(20);
+
+/// Within this a connection is closed once the turn is answered: less than the time for which one that could be used again
+/// is kept.
+const CLOSED_WITHIN: Duration = Duration::from_secs(3);
+
+/// Between two bytes of a drip.
+const DRIP: Duration = Duration::from_millis(15);
+
+/// Between two writes of a stream.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// One thing that the server does with a turn. The head of the request is read before the first of them.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Read this much of the request's body.
+    Read(usize),
+    /// Read what is left of the request's body.
+    ReadAll,
+    /// Read one byte after another, with pauses, as long as the cell lasts.
+    ReadSlowly,
+    /// Write.
+    Send(Vec<u8>),
+    /// Write this again and again, as fast as it is taken, until the other side hangs up.
+    Flood(Vec<u8>),
+    /// The same with a short pause between.
+    Stream(Vec<u8>),
+    /// Write this byte by byte, again and again, until the other side hangs up.
+    Drip(Vec<u8>),
+    /// Do nothing until the other side hangs up or the cell ends.
+    Hang,
+    /// End the connection in order, and read until the other side has ended it, too.
+    Close,
+    /// Cut the connection.
+    Reset,
+    /// The answer is whole, and the connection can be used again.
+    Keep,
+}
+
+/// What happens to turns while it is in force.
+#[derive(Clone, Debug, Default)]
+pub struct Fault {
+    /// Done with a connection before anything is read from it.
+    pub at_accept: Option<Step>,
+    /// Done with a turn.
+    pub steps: Vec<Step>,
+    /// The steps hold for the first turn only; those after it are answered well.
+    pub once: bool,
+    /// Before these, one turn is answered well and its connection kept.
+    pub on_kept_connection: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    fault: Option<Fault>,
+    /// Connections on which a fault happened and that are not closed yet.
+    open: usize,
+    /// How often the fault of the moment happened.
+    struck: usize,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    dialect: Dialect,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn is_armed(&self) -> bool {
+        self.lock().fault.is_some()
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.lock());
+        self.changed.notify_all();
+        result
+    }
+}
+
+/// The server.
+#[derive(Debug)]
+pub struct FaultyServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl FaultyServer {
+    /// Listens on any free port of the loopback address; has the model `m`, which sees pictures.
+    pub fn start(dialect: Dialect) -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), dialect)
+    }
+
+    /// The same on this socket.
+    pub fn on(listener: TcpListener, dialect: Dialect) -> Self {
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { dialect, state: Mutex::default(), changed: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if accepting.lock().stopped {
+                    return;
+                }
+                let (stream, shared) = (stream.unwrap(), Arc::clone(&accepting));
+                std::thread::spawn(move || serve(stream, &shared));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on turns meet this.
+    pub fn arm(&self, fault: Fault) {
+        self.shared.change(|state| {
+            state.fault = Some(fault);
+            state.struck = 0;
+        });
+    }
+
+    /// From now on turns are answered well; how often the fault had happened.
+    pub fn disarm(&self) -> usize {
+        self.shared.change(|state| {
+            state.fault = None;
+            state.struck
+        })
+    }
+
+    /// Waits until every connection on which a fault happened is closed from the other side.
+    pub fn wait_closed(&self) -> Result<(), String> {
+        let (state, timeout) =
+            self.shared.changed.wait_timeout_while(self.shared.lock(), CLOSED_WITHIN, |state| state.open > 0).unwrap();
+        if timeout.timed_out() { Err(format!("{} connections are still open", state.open)) } else { Ok(()) }
+    }
+
+    /// Goes away: its port refuses connections from now on.
+    pub fn stop(self) -> ReservedPort {
+        self.shared.change(|state| state.stopped = true);
+        let until = Instant::now() + GUARD;
+        while TcpStream::connect(self.address).is_ok() {
+            assert!(Instant::now() < until, "the listener did not close");
+            std::thread::yield_now();
+        }
+        ReservedPort::bind(self.address).unwrap()
+    }
+}
+
+impl Drop for FaultyServer {
+    fn drop(&mut self) {
+        self.shared.change(|state| {
+            state.stopped = true;
+            state.fault = None;
+        });
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// One connection and what of its current request is not read yet.
+struct Exchange<'a> {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    unread: usize,
+    shared: &'a Shared,
+}
+
+fn serve(stream: TcpStream, shared: &Shared) {
+    let _ = stream.set_nodelay(true);
+    stream.set_read_timeout(Some(GUARD)).unwrap();
+    stream.set_write_timeout(Some(GUARD)).unwrap();
+    let mut exchange = Exchange { stream, buffer: Vec::new(), unread: 0, shared };
+    let at_accept = shared.change(|state| {
+        let step = state.fault.as_mut().and_then(|fault| match fault.at_accept {
+            // Only the first to come: whoever looks after a free slot must not hang, too.
+            Some(Step::Hang) => fault.at_accept.take(),
+            ref step => step.clone(),
+        });
+        let strikes = usize::from(step.is_some());
+        state.struck += strikes;
+        state.open += strikes;
+        step
+    });
+    if let Some(step) = at_accept {
+        if matches!(step, Step::Reset) {
+            // A reset any earlier may be taken for a connection that never came about.
+            let _ = exchange.stream.peek(&mut [0]);
+        }
+        exchange.perform(vec![step]);
+        return;
+    }
+    let mut turns = 0;
+    while let Some(target) = exchange.read_head() {
+        let is_turn = target == shared.dialect.chat_path();
+        let fault = shared.change(|state| {
+            let fault = state.fault.as_mut().filter(|fault| is_turn && fault.at_accept.is_none())?;
+            if fault.on_kept_connection && turns == 0 {
+                return Some(None);
+            }
+            if fault.once && state.struck > 0 {
+                return None;
+            }
+            state.struck += 1;
+            state.open += 1;
+            Some(Some(fault.steps.clone()))
+        });
+        turns += 1;
+        match fault {
+            Some(Some(steps)) => {
+                if !exchange.perform(steps) {
+                    return;
+                }
+            }
+            Some(None) => exchange.answer_and_keep(),
+            None => {
+                exchange.read_body(usize::MAX);
+                let answer = if is_turn { shared.dialect.good_turn() } else { shared.dialect.discovery(&target) };
+                let _ = exchange.stream.write_all(&answer);
+                return exchange.close();
+            }
+        }
+    }
+}
+
+impl Exchange<'_> {
+    fn read_head(&mut self) -> Option<String> {
+        let end = loop {
+            if let Some(end) = self.buffer.windows(4).position(|four| four == b"\r\n\r\n") {
+                break end + 4;
+            }
+            let mut piece = [0; 65_536];
+            let read = self.stream.read(&mut piece).ok().filter(|read| *read > 0)?;
+            self.buffer.extend_from_slice(&piece[..read]);
+        };
+        let head: Vec<u8> = self.buffer.drain(..end).collect();
+        let head = String::from_utf8(head).unwrap();
+        let length = head
+            .lines()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+        self.unread = length.unwrap_or(0);
+        head.split(' ').nth(1).map(str::to_owned)
+    }
+
+    /// Reads and forgets up to this much of the body; says whether the other side is still there.
+    fn read_body(&mut self, most: usize) -> bool {
+        let mut wanted = most.min(self.unread);
+        let mut piece = vec![0; 1 << 20];
+        while wanted > 0 {
+            let taken = if self.buffer.is_empty() {
+                let room = piece.len().min(wanted);
+                match self.stream.read(&mut piece[..room]) {
+                    Ok(read @ 1..) => read,
+                    _ => return false,
+                }
+            } else {
+                self.buffer.drain(..self.buffer.len().min(wanted)).count()
+            };
+            wanted -= taken;
+            self.unread -= taken;
+        }
+        true
+    }
+
+    fn answer_and_keep(&mut self) {
+        self.read_body(usize::MAX);
+        let _ = self.stream.write_all(&self.shared.dialect.good_turn_kept());
+    }
+
+    /// Does the steps, to the last or to the end of the connection, which is noted when the other side has closed it. Says
+    /// whether the connection can be used again.
+    fn perform(&mut self, steps: Vec<Step>) -> bool {
+        let keep = matches!(steps.last(), Some(Step::Keep));
+        let over = self.until_closed(steps);
+        if over {
+            self.shared.change(|state| state.open -= 1);
+        }
+        keep
+    }
+
+    fn until_closed(&mut self, steps: Vec<Step>) -> bool {
+        for step in steps {
+            let goes_on = match step {
+                Step::Read(most) => self.read_body(most),
+                Step::ReadAll => self.read_body(usize::MAX),
+                Step::ReadSlowly => {
+                    while self.shared.is_armed() && self.read_body(1) {
+                        std::thread::sleep(DRIP);
+                    }
+                    true
+                }
+                Step::Send(bytes) => self.stream.write_all(&bytes).is_ok(),
+                Step::Flood(bytes) => {
+                    while self.stream.write_all(&bytes).is_ok() {}
+                    false
+                }
+                Step::Stream(bytes) => {
+                    while self.stream.write_all(&bytes).is_ok() {
+                        std::thread::sleep(PAUSE);
+                    }
+                    false
+                }
+                Step::Drip(bytes) => {
+                    let mut cycle = bytes.iter().cycle();
+                    while self.shared.is_armed()
+                        && cycle.next().is_some_and(|byte| self.stream.write_all(&[*byte]).is_ok())
+                    {
+                        std::thread::sleep(DRIP);
+                    }
+                    true
+                }
+                Step::Hang => {
+                    while self.shared.is_armed() && !self.hung_up() {
+                        std::thread::sleep(DRIP);
+                    }
+                    true
+                }
+                Step::Close => {
+                    let _ = self.stream.shutdown(Shutdown::Write);
+                    true
+                }
+                Step::Reset => {
+                    self.reset();
+                    return true;
+                }
+                Step::Keep => return true,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        self.ends()
+    }
+
+    /// Whether the other side ends the connection. What it had sent before is read and forgotten.
+    fn ends(&mut self) -> bool {
+        let mut piece = vec![0; 1 << 16];
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => {
+                    return !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);
+                }
+            }
+        }
+    }
+
+    fn close(mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        self.ends();
+    }
+
+    fn hung_up(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        match peeked {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    }
+
+    fn reset(&mut self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _entered = runtime.enter();
+        let stream = self.stream.try_clone().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        tokio::net::TcpStream::from_std(stream).unwrap().set_zero_linger().unwrap();
+    }
+}
