@@ -1,6 +1,6 @@
 //! Faults of the answer itself, in a framing that is as it should be.
 use super::common::CANARY;
-use super::connections::{after_sending, turn, whole};
+use super::connections::{after_sending, sent, turn};
 use super::server::{Fault, Step};
 use super::speech::{ANSWER, Dialect, Speech, chunk, with_length};
 use serde_json::json;
@@ -12,7 +12,7 @@ fn begun(speech: Speech, begun: &str, then: Step) -> Fault {
 
 /// A status with a body.
 fn status(status: u16, content_type: &str, body: &str) -> Fault {
-    whole(with_length(status, content_type, body.as_bytes(), ""))
+    sent(with_length(status, content_type, body.as_bytes(), ""))
 }
 
 fn html(code: u16) -> Fault {
@@ -47,23 +47,23 @@ pub fn hang_in_an_event(speech: Speech) -> Fault {
     begun(speech, &half_an_event(speech), Step::Hang)
 }
 pub fn ends_in_an_event(speech: Speech) -> Fault {
-    whole(speech.answer(&half_an_event(speech)))
+    sent(speech.answer(&half_an_event(speech)))
 }
 pub fn ends_between_events(speech: Speech) -> Fault {
-    whole(speech.answer(&speech.half()))
+    sent(speech.answer(&speech.half()))
 }
 pub fn ends_in_a_character(speech: Speech) -> Fault {
     let piece = speech.piece("half a character é");
     let end = piece.find('é').unwrap() + 1;
     let bytes = &piece.as_bytes()[..end];
     let head = speech.head_with_length(bytes.len());
-    whole([head.as_bytes(), bytes].concat())
+    sent([head.as_bytes(), bytes].concat())
 }
 pub fn half_a_character_in_a_whole_answer(speech: Speech) -> Fault {
     let marked = speech.whole(&format!("{ANSWER} ?")).into_bytes();
     let body: Vec<u8> = marked.into_iter().map(|byte| if byte == b'?' { 0xC3 } else { byte }).collect();
     let head = speech.head_with_length(body.len());
-    whole([head.as_bytes(), &body].concat())
+    sent([head.as_bytes(), &body].concat())
 }
 pub fn hang_after_the_end(speech: Speech) -> Fault {
     let whole = speech.chunked_head() + &chunk(&(speech.piece(ANSWER) + &speech.end("stop")));
@@ -92,56 +92,56 @@ pub fn html_504(_: Speech) -> Fault {
     html(504)
 }
 pub fn redirect(_: Speech) -> Fault {
-    whole(with_length(307, "text/plain", b"", "Location: http://127.0.0.1:9/CANARY-7f3a\r\n"))
+    sent(with_length(307, "text/plain", b"", "Location: http://127.0.0.1:9/CANARY-7f3a\r\n"))
 }
 pub fn not_modified(_: Speech) -> Fault {
-    whole("HTTP/1.1 304 Not Modified\r\nETag: \"CANARY-7f3a\"\r\n\r\n")
+    sent("HTTP/1.1 304 Not Modified\r\nETag: \"CANARY-7f3a\"\r\n\r\n")
 }
 pub fn no_content(_: Speech) -> Fault {
-    whole("HTTP/1.1 204 No Content\r\n\r\n")
+    sent("HTTP/1.1 204 No Content\r\n\r\n")
 }
 pub fn empty_200(speech: Speech) -> Fault {
-    whole(speech.answer(""))
+    sent(speech.answer(""))
 }
 pub fn garbage_body(speech: Speech) -> Fault {
-    whole(speech.answer(&format!("\u{1}\u{2}{CANARY}\u{0}")))
+    sent(speech.answer(&format!("\u{1}\u{2}{CANARY}\u{0}")))
 }
 pub fn half_a_json(speech: Speech) -> Fault {
     let piece = speech.piece(ANSWER);
     let end = piece.find(CANARY).unwrap();
     let broken = format!("{}\n\n{}{}", &piece[..end], speech.end("stop"), speech.done_mark());
-    whole(speech.answer(&broken))
+    sent(speech.answer(&broken))
 }
 pub fn done_mark_without_an_end(speech: Speech) -> Fault {
-    whole(speech.answer(&(speech.piece("The whole") + "data: [DONE]\n\n")))
+    sent(speech.answer(&(speech.piece("The whole") + "data: [DONE]\n\n")))
 }
 pub fn done_mark_alone(speech: Speech) -> Fault {
-    whole(speech.answer("data: [DONE]\n\n"))
+    sent(speech.answer("data: [DONE]\n\n"))
 }
 pub fn aborted(speech: Speech) -> Fault {
-    whole(speech.answer(&speech.ending("The whole", "abort")))
+    sent(speech.answer(&speech.ending("The whole", "abort")))
 }
 pub fn only_loaded(speech: Speech) -> Fault {
-    whole(speech.answer(&speech.ending("", "load")))
+    sent(speech.answer(&speech.ending("", "load")))
 }
 pub fn blank(speech: Speech) -> Fault {
-    whole(speech.answer(&speech.whole(" \n ")))
+    sent(speech.answer(&speech.whole(" \n ")))
 }
 
 // Failures that are reported inside a 200.
 
 pub fn failure_first(speech: Speech) -> Fault {
-    whole(speech.answer(&(speech.failure("the runner has crashed") + speech.done_mark())))
+    sent(speech.answer(&(speech.failure("the runner has crashed") + speech.done_mark())))
 }
 pub fn failure_in_the_middle(speech: Speech) -> Fault {
-    whole(speech.answer(&(speech.half() + &speech.failure("the runner has crashed") + speech.done_mark())))
+    sent(speech.answer(&(speech.half() + &speech.failure("the runner has crashed") + speech.done_mark())))
 }
 pub fn overflow_in_the_middle(speech: Speech) -> Fault {
-    whole(speech.answer(&(speech.half() + &speech.failure("Context size has been exceeded."))))
+    sent(speech.answer(&(speech.half() + &speech.failure("Context size has been exceeded."))))
 }
 pub fn failure_after_the_end(speech: Speech) -> Fault {
     let ended = speech.piece(ANSWER) + &speech.end("stop");
-    whole(speech.answer(&(ended + &speech.failure("the runner has crashed"))))
+    sent(speech.answer(&(ended + &speech.failure("the runner has crashed"))))
 }
 
 // Without end.

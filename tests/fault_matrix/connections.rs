@@ -21,11 +21,6 @@ pub fn sent(bytes: impl Into<Vec<u8>>) -> Fault {
     turn(vec![Step::ReadAll, Step::Send(bytes.into())])
 }
 
-/// Reads the whole request and writes a whole answer, after which the connection may be used again.
-pub fn whole(bytes: impl Into<Vec<u8>>) -> Fault {
-    turn(vec![Step::ReadAll, Step::Send(bytes.into()), Step::Keep])
-}
-
 fn at_accept(step: Step) -> Fault {
     Fault { at_accept: Some(step), ..Fault::default() }
 }
@@ -75,19 +70,6 @@ pub fn hang_before_head(_: Speech) -> Fault {
     turn(vec![Step::ReadAll, Step::Hang])
 }
 
-// On a connection that a turn used before.
-
-pub fn kept_connection_dies_silently(_: Speech) -> Fault {
-    Fault { on_kept_connection: true, once: true, ..turn(vec![Step::ReadAll, Step::Close]) }
-}
-pub fn kept_connection_is_reset_silently(_: Speech) -> Fault {
-    Fault { on_kept_connection: true, once: true, ..turn(vec![Step::Reset]) }
-}
-pub fn kept_connection_is_reset_in_the_answer(speech: Speech) -> Fault {
-    let half = speech.chunked_head() + &chunk(&speech.half());
-    Fault { on_kept_connection: true, ..after_sending(half, Step::Reset) }
-}
-
 // Inside the head of an answer.
 
 pub fn half_a_status_line(_: Speech) -> Fault {
@@ -120,7 +102,7 @@ pub fn interim_flood(_: Speech) -> Fault {
 }
 pub fn some_interims_then_an_answer(speech: Speech) -> Fault {
     let interims = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n".repeat(20);
-    whole(interims + &speech.answer(&speech.whole(ANSWER)))
+    sent(interims + &speech.answer(&speech.whole(ANSWER)))
 }
 pub fn interims_then_close(_: Speech) -> Fault {
     after_sending("HTTP/1.1 100 Continue\r\n\r\n".repeat(3), Step::Close)

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 /// For how long anything is waited for. Only a guard.
 pub const GUARD: Duration = Duration::from_secs(20);
 
-/// Within this a connection is closed once the turn is answered: less than the time for which one that could be used again
-/// is kept.
+/// Within this a connection is closed once its turn is answered.
 const CLOSED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Between two bytes of a drip.
@@ -42,8 +41,6 @@ pub enum Step {
     Close,
     /// Cut the connection.
     Reset,
-    /// The answer is whole, and the connection can be used again.
-    Keep,
 }
 
 /// What happens to turns while it is in force.
@@ -53,10 +50,6 @@ pub struct Fault {
     pub at_accept: Option<Step>,
     /// Done with a turn.
     pub steps: Vec<Step>,
-    /// The steps hold for the first turn only; those after it are answered well.
-    pub once: bool,
-    /// Before these, one turn is answered well and its connection kept.
-    pub on_kept_connection: bool,
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +136,13 @@ impl FaultyServer {
         })
     }
 
+    /// Waits until the fault has happened.
+    pub fn wait_struck(&self) {
+        let state = self.shared.lock();
+        let waited = self.shared.changed.wait_timeout_while(state, GUARD, |state| state.struck == 0);
+        assert!(!waited.unwrap().1.timed_out(), "the turn did not come");
+    }
+
     /// Waits until every connection on which a fault happened is closed from the other side.
     pub fn wait_closed(&self) -> Result<(), String> {
         let (state, timeout) =
@@ -204,37 +204,22 @@ fn serve(stream: TcpStream, shared: &Shared) {
         exchange.perform(vec![step]);
         return;
     }
-    let mut turns = 0;
-    while let Some(target) = exchange.read_head() {
-        let is_turn = target == shared.dialect.chat_path();
-        let fault = shared.change(|state| {
-            let fault = state.fault.as_mut().filter(|fault| is_turn && fault.at_accept.is_none())?;
-            if fault.on_kept_connection && turns == 0 {
-                return Some(None);
-            }
-            if fault.once && state.struck > 0 {
-                return None;
-            }
-            state.struck += 1;
-            state.open += 1;
-            Some(Some(fault.steps.clone()))
-        });
-        turns += 1;
-        match fault {
-            Some(Some(steps)) => {
-                if !exchange.perform(steps) {
-                    return;
-                }
-            }
-            Some(None) => exchange.answer_and_keep(),
-            None => {
-                exchange.read_body(usize::MAX);
-                let answer = if is_turn { shared.dialect.good_turn() } else { shared.dialect.discovery(&target) };
-                let _ = exchange.stream.write_all(&answer);
-                return exchange.close();
-            }
-        }
+    let Some(target) = exchange.read_head() else { return };
+    let is_turn = target == shared.dialect.chat_path();
+    let fault = shared.change(|state| {
+        let fault = state.fault.as_ref().filter(|fault| is_turn && fault.at_accept.is_none())?;
+        state.struck += 1;
+        state.open += 1;
+        Some(fault.steps.clone())
+    });
+    if let Some(steps) = fault {
+        exchange.perform(steps);
+        return;
     }
+    exchange.read_body(usize::MAX);
+    let answer = if is_turn { shared.dialect.good_turn() } else { shared.dialect.discovery(&target) };
+    let _ = exchange.stream.write_all(&answer);
+    exchange.close();
 }
 
 impl Exchange<'_> {
@@ -276,20 +261,14 @@ impl Exchange<'_> {
         true
     }
 
-    fn answer_and_keep(&mut self) {
-        self.read_body(usize::MAX);
-        let _ = self.stream.write_all(&self.shared.dialect.good_turn_kept());
-    }
-
-    /// Does the steps, to the last or to the end of the connection, which is noted when the other side has closed it. Says
-    /// whether the connection can be used again.
-    fn perform(&mut self, steps: Vec<Step>) -> bool {
-        let keep = matches!(steps.last(), Some(Step::Keep));
-        let over = self.until_closed(steps);
-        if over {
-            self.shared.change(|state| state.open -= 1);
+    /// Does the steps, to the last or to the end of the connection, which is noted when the other side has closed it.
+    fn perform(mut self, steps: Vec<Step>) {
+        let shared = self.shared;
+        let closed = self.until_closed(steps);
+        drop(self);
+        if closed {
+            shared.change(|state| state.open -= 1);
         }
-        keep
     }
 
     fn until_closed(&mut self, steps: Vec<Step>) -> bool {
@@ -337,7 +316,6 @@ impl Exchange<'_> {
                     self.reset();
                     return true;
                 }
-                Step::Keep => return true,
             };
             if !goes_on {
                 break;

@@ -85,11 +85,6 @@ impl Dialect {
         let body = self.streamed().whole(FINE);
         with_length(200, self.stream_type(), body.as_bytes(), "Connection: close\r\n")
     }
-
-    /// The same on a connection that can be used again.
-    pub fn good_turn_kept(self) -> Vec<u8> {
-        with_length(200, self.stream_type(), self.streamed().whole(FINE).as_bytes(), "")
-    }
 }
 
 impl Speech {

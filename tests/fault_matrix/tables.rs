@@ -65,10 +65,6 @@ pub const QUICK: &[Row] = rows! {
     close_after_request_head              Stream Text    [FAIL FAIL FAIL FAIL]
     reset_before_head                     Stream Text    [FAIL FAIL FAIL FAIL]
     close_before_head                     Stream Text    [FAIL FAIL FAIL FAIL]
-    // llama.cpp's connections are not kept.
-    kept_connection_dies_silently         Stream Text    [GOOD NONE GOOD GOOD]
-    kept_connection_is_reset_silently     Stream Text    [GOOD NONE GOOD GOOD]
-    kept_connection_is_reset_in_the_answer Stream Text   [FAIL NONE FAIL FAIL]
     half_a_status_line                    Stream Text    [FAIL FAIL FAIL FAIL]
     half_a_head                           Stream Text    [FAIL FAIL FAIL FAIL]
     reset_in_head                         Stream Text    [FAIL FAIL FAIL FAIL]
