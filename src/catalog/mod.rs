@@ -76,7 +76,8 @@ impl Catalog {
         let unasked = |upstream: &Arc<Upstream>| {
             let settings = &upstream.settings;
             let (context, concurrency) = (settings.context, settings.concurrency);
-            let state = ServerState { context, concurrency, ..ServerState::default() };
+            let assumed = Dialect::of_kind(settings.kind);
+            let state = ServerState { assumed, context, concurrency, ..ServerState::default() };
             Observed { state, ..Observed::default() }
         };
         let states: Vec<Observed> = upstreams.iter().map(unasked).collect();

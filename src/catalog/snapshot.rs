@@ -19,6 +19,8 @@ pub struct ServerState {
     pub up: bool,
     /// Whether it said then that it is still loading.
     pub loading: bool,
+    /// How it is spoken to until it has told what it is.
+    pub assumed: Dialect,
     /// The context that the settings want on it, in tokens.
     pub context: Option<u32>,
     /// How many turns the settings let run on it at once.
@@ -259,7 +261,7 @@ fn add(
     facts: &ModelFacts,
 ) {
     let word = override_of(settings, state, id, facts);
-    let dialect = state.discovery.as_ref().map(|discovery| discovery.dialect).unwrap_or_default();
+    let dialect = state.discovery.as_ref().map_or(state.assumed, |discovery| discovery.dialect);
     let told = state.discovery.as_ref().and_then(|discovery| discovery.slots).filter(|slots| *slots > 0);
     let turns = state.concurrency.map(NonZeroU32::get).or(told).map(|turns| turns as usize);
     let wanted = word.and_then(|word| word.context).or(state.context).map(u64::from);

@@ -11,7 +11,7 @@ use crate::server::listener;
 use crate::settings::{Environment, Kind, ModelOverride, Origin, UpstreamSettings};
 
 pub(super) async fn run() -> Result<(), CommandError> {
-    let engine = listener::bind(0).await;
+    let engine = listener::bind(0);
     let engine = engine.map_err(|error| CommandError::Failed(format!("no port for the demo: {}", error.kind())))?;
     let at =
         engine.local_addr().map_err(|error| CommandError::Failed(format!("no port for the demo: {}", error.kind())))?;

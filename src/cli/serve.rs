@@ -45,9 +45,9 @@ pub(super) async fn serve(
     let adapter = Adapter::new(settings, classifier).map_err(|error| CommandError::Configuration(error.to_string()))?;
     let stop = CancellationToken::new();
     stop_on_signal(stop.clone())?;
-    let listener = open(port, "port").await?;
+    let listener = open(port, "port")?;
     let metrics = match metrics_port {
-        Some(port) => Some(open(port, "metrics.port").await?),
+        Some(port) => Some(open(port, "metrics.port")?),
         None => None,
     };
     if let Some(at) = metrics.as_ref().and_then(|metrics| metrics.local_addr().ok()) {
@@ -99,8 +99,8 @@ fn announce(settings: &Settings) {
     }
 }
 
-async fn open(port: u16, key: &str) -> Result<TcpListener, CommandError> {
-    listener::bind(port).await.map_err(|error| {
+fn open(port: u16, key: &str) -> Result<TcpListener, CommandError> {
+    listener::bind(port).map_err(|error| {
         let why = match error.kind() {
             std::io::ErrorKind::AddrInUse => "another program uses it (another Weir, perhaps)",
             std::io::ErrorKind::PermissionDenied => "this user may not open it",

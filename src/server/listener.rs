@@ -18,7 +18,7 @@ use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,6 +32,9 @@ use crate::settings::Settings;
 /// The largest head of a request in bytes, its longest legal token included.
 const HEAD_CAP: usize = 64 * 1024;
 
+/// How many connections may wait in the kernel's line: a burst longer than that costs the late ones a second.
+const BACKLOG: u32 = 1024;
+
 /// How long what an early-refused client still sends is discarded, so that it gets to read the answer.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -42,8 +45,12 @@ const LINGER_AT_THE_END: Duration = Duration::from_millis(300);
 ///
 /// # Errors
 /// The port is in use or may not be opened.
-pub async fn bind(port: u16) -> io::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await
+pub fn bind(port: u16) -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    // As tokio's own bind does: a restart must not wait for connections of the last run.
+    socket.set_reuseaddr(true)?;
+    socket.bind((Ipv4Addr::LOCALHOST, port).into())?;
+    socket.listen(BACKLOG)
 }
 
 /// What all connections of one listener share.

@@ -13,7 +13,7 @@ use super::lenient;
 use super::piece::Piece;
 
 /// The largest single event or document of an answer, in bytes: above any that a reply within its own cap needs.
-const FRAME_CAP: usize = 32 * 1024 * 1024;
+const FRAME_CAP: usize = 20 * 1024 * 1024;
 
 /// How much of a refusal is read: its first words say what it means.
 const REFUSAL_CAP: usize = 64 * 1024;

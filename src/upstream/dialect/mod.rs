@@ -155,6 +155,16 @@ pub struct Question<'a> {
 }
 
 impl Dialect {
+    /// How a server is spoken to that has not told yet what it is.
+    pub fn of_kind(kind: Kind) -> Self {
+        match kind {
+            Kind::Auto | Kind::OpenAi => Dialect::OpenAi,
+            Kind::LlamaCpp => Dialect::LlamaCpp,
+            Kind::Vllm => Dialect::Vllm,
+            Kind::Ollama => Dialect::Ollama,
+        }
+    }
+
     /// How the server is spoken to, in words.
     pub fn describe(self) -> &'static str {
         match self {
