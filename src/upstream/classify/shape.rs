@@ -22,7 +22,16 @@ const TYPE_KEYS: [&str; 2] = ["type", "error_type"];
 const STATUS_KEYS: [&str; 4] = ["code", "http_status_code", "status_code", "status"];
 
 /// From here to the end of its line, a validation error repeats what was sent to it, which is the user's and decides nothing.
-const ECHOES: [&str; 6] = ["'input':", "\"input\":", "input_value=", ", value=", "last read:", "received value:"];
+const ECHOES: [&str; 8] = [
+    "'input':",
+    "\"input\":",
+    "input_value=",
+    ", value=",
+    "last read:",
+    "received value:",
+    "input at pos ",
+    "while handling ",
+];
 
 /// From here on, a server repeats the conversation, over as many lines as it has.
 const CONVERSATION_ECHOES: [&str; 6] =
