@@ -50,16 +50,17 @@ pub struct Catalog {
     snapshot: watch::Sender<Arc<Snapshot>>,
     surprises: Vec<Notify>,
     begun: Instant,
+    /// It is about all servers together, so it is said once for all of them.
+    said_unfitting: Mutex<Vec<String>>,
 }
 
-/// What is known of one server, and how often it was asked: whoever needs a fresh look waits for the count to go up.
+/// What is known of one server, and what was said of it.
 #[derive(Debug, Clone, Default)]
 struct Observed {
     state: ServerState,
-    looks: u64,
+    looked: bool,
     said: Option<String>,
     said_context: BTreeMap<String, u64>,
-    said_unfitting: Vec<String>,
 }
 
 impl Catalog {
@@ -86,6 +87,7 @@ impl Catalog {
         Ok(Catalog {
             models: settings.models.clone(),
             begun: Instant::now(),
+            said_unfitting: Mutex::default(),
             surprises: upstreams.iter().map(|_| Notify::new()).collect(),
             upstreams,
             states: Mutex::new(states),
@@ -130,7 +132,7 @@ impl Catalog {
         let found = self.upstreams[upstream].discover().await;
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let observed = &mut states[upstream];
-        observed.looks += 1;
+        observed.looked = true;
         observed.state.up = found.is_ok();
         observed.state.loading = matches!(found, Err(DiscoveryError::Loading));
         if let Ok(discovery) = &found {
@@ -138,14 +140,14 @@ impl Catalog {
         }
         self.say(upstream, observed, &found);
         let known: Vec<ServerState> = states.iter().map(|observed| observed.state.clone()).collect();
-        let looked = states.iter().all(|observed| observed.looks > 0);
+        let looked = states.iter().all(|observed| observed.looked);
         let snapshot = Arc::new(Snapshot::new(&self.models, &known, looked));
         for entry in &snapshot.entries {
             let is_default = snapshot.default.as_ref() == Some(&entry.id);
             self.say_context(upstream, entry, is_default, &mut states[upstream]);
         }
         if looked {
-            self.say_what_fits_nothing(&snapshot, &mut states[upstream]);
+            self.say_what_fits_nothing(&snapshot);
         }
         self.snapshot.send_replace(snapshot);
         drop(states);
@@ -153,13 +155,14 @@ impl Catalog {
     }
 
     /// Says once which names in the settings are those of no model.
-    fn say_what_fits_nothing(&self, snapshot: &Snapshot, observed: &mut Observed) {
+    fn say_what_fits_nothing(&self, snapshot: &Snapshot) {
         let unfitting = snapshot.what_fits_nothing(&self.models);
-        if observed.said_unfitting != unfitting {
+        let mut said = self.said_unfitting.lock().unwrap_or_else(PoisonError::into_inner);
+        if *said != unfitting {
             for sentence in &unfitting {
                 warn!("{sentence}");
             }
-            observed.said_unfitting = unfitting;
+            *said = unfitting;
         }
     }
 

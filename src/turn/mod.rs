@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::catalog::Catalog;
-use crate::catalog::snapshot::{Candidate, Entry};
+use crate::catalog::snapshot::{Candidate, Entry, Snapshot};
 use crate::contract::{Conversation, Failure, Reply};
 use crate::observe::TurnRecord;
 use crate::settings::Settings;
@@ -136,11 +136,7 @@ impl Turns {
     }
 
     /// The model of a turn: the one that the app named, else the default.
-    fn select<'a>(
-        &self,
-        snapshot: &'a crate::catalog::snapshot::Snapshot,
-        named: Option<&str>,
-    ) -> Result<&'a Entry, Failure> {
+    fn select<'a>(&self, snapshot: &'a Snapshot, named: Option<&str>) -> Result<&'a Entry, Failure> {
         match (named, snapshot.default.as_deref()) {
             // Nothing at all is known: whether the name is right cannot be told.
             (Some(_), _) if snapshot.entries.is_empty() => {

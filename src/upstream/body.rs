@@ -49,11 +49,6 @@ impl SlicedBody {
         }
     }
 
-    /// Length of the whole body in bytes.
-    pub fn length(&self) -> u64 {
-        self.length
-    }
-
     /// Makes the body ready to be sent, and to be cloned for another sending at the cost of its slice handles.
     pub fn finish(mut self) -> Self {
         self.end_literal();
