@@ -38,7 +38,11 @@ const BACKLOG: u32 = 1024;
 /// How long what an early-refused client still sends is discarded, so that it gets to read the answer.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// The same for a connection that ends because Weir does: nobody should wait for it.
+/// How many bodies of the largest allowed size are discarded so at most. One is not enough: a body that is refused for its size
+/// is larger than that, and its sender has to get to the end of it before it reads.
+const LINGER_BODIES: u64 = 4;
+
+/// The same patience for a connection that ends because Weir does: nobody should wait for it.
 const LINGER_AT_THE_END: Duration = Duration::from_millis(300);
 
 /// Opens the port on 127.0.0.1, the one address there is (contract, "Security floor"). Port 0 takes any free one.
@@ -137,7 +141,7 @@ impl Connections {
     }
 
     /// Ends a connection so that its last answer can be read even by a client that writes everything first: half-close, discard what
-    /// still comes (as much as one body, for a few seconds), close. Closing at once would make the kernel answer those
+    /// still comes (a few bodies' worth, for a few seconds), close. Closing at once would make the kernel answer those
     /// bytes with a reset, which throws the answer away.
     async fn linger(&self, mut socket: TcpStream) {
         if socket.shutdown().await.is_err() {
@@ -146,7 +150,7 @@ impl Connections {
         let discard = async {
             let mut discarded = 0;
             let mut buffer = vec![0; 16 * 1024];
-            while discarded <= self.body_cap {
+            while discarded <= self.body_cap.saturating_mul(LINGER_BODIES) {
                 match socket.read(&mut buffer).await {
                     Ok(0) | Err(_) => return,
                     Ok(read) => discarded += read as u64,
