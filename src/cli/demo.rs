@@ -25,5 +25,5 @@ pub(super) async fn run() -> Result<(), CommandError> {
     serve::start_log(&settings.log);
     warn!("this is the demo: its replies come from no model");
     tokio::spawn(demo::serve(engine));
-    serve::serve(settings, async |_| Ok(())).await
+    serve::serve(settings, async |_| ()).await
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
@@ -18,7 +18,9 @@ pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     let settings = settings_or_search(config).await?;
     start_log(&settings.log);
     let config = config.map(Path::to_owned);
-    let reload = async move |adapter: Arc<Adapter>| reload_on_signal(&adapter, config.as_deref()).await;
+    // Before the port is open: whoever sees Weir listening may signal it, and without this a hangup ends it.
+    let hangup = signal(SignalKind::hangup()).map_err(no_signals)?;
+    let reload = async move |adapter: Arc<Adapter>| reload_on_signal(hangup, &adapter, config.as_deref()).await;
     serve(settings, reload).await
 }
 
@@ -35,10 +37,7 @@ pub(super) fn start_log(settings: &LogSettings) {
 }
 
 /// Opens the ports, says so, and serves until a signal. `beside` runs as long as that.
-pub(super) async fn serve(
-    settings: Settings,
-    beside: impl AsyncFnOnce(Arc<Adapter>) -> Result<(), CommandError>,
-) -> Result<(), CommandError> {
+pub(super) async fn serve(settings: Settings, beside: impl AsyncFnOnce(Arc<Adapter>)) -> Result<(), CommandError> {
     announce(&settings);
     let (port, metrics_port) = (settings.port, settings.metrics.as_ref().map(|metrics| metrics.port));
     let classifier = classifier(&settings)?;
@@ -58,20 +57,13 @@ pub(super) async fn serve(
     println!("listening on http://{at}");
     let adapter = Arc::new(adapter);
     let serving = Arc::clone(&adapter).serve(listener, metrics, stop.clone());
-    let beside = async {
-        match stop.run_until_cancelled(beside(adapter)).await {
-            Some(Err(error)) => Err(error),
-            Some(Ok(())) | None => Ok(()),
-        }
-    };
-    let ((), beside) = tokio::join!(serving, beside);
+    tokio::join!(serving, stop.run_until_cancelled(beside(adapter)));
     info!("stopped");
-    beside
+    Ok(())
 }
 
 /// SIGHUP reads the configuration and the tokens again. A faulty configuration changes nothing and is said in one line.
-async fn reload_on_signal(adapter: &Adapter, config: Option<&Path>) -> Result<(), CommandError> {
-    let mut hangup = signal(SignalKind::hangup()).map_err(no_signals)?;
+async fn reload_on_signal(mut hangup: Signal, adapter: &Adapter, config: Option<&Path>) {
     while hangup.recv().await.is_some() {
         let reloaded = async {
             let settings = settings_or_search(config).await?;
@@ -84,7 +76,6 @@ async fn reload_on_signal(adapter: &Adapter, config: Option<&Path>) -> Result<()
             Err(error) => error!("the configuration was not changed: {error}"),
         }
     }
-    Ok(())
 }
 
 fn announce(settings: &Settings) {
