@@ -157,6 +157,38 @@ fn row_145_a_full_queue_is_429_at_once() {
 }
 
 #[test]
+fn row_145_a_turn_that_has_no_chance_by_what_turns_took_lately_is_429_at_once() {
+    let upstream = ScriptedUpstream::start();
+    let weir = Weir::before(&upstream).timeout("turn = \"6s\"").upstream_setting("concurrency = 1").start();
+    for _ in 0..4 {
+        upstream.next(Script::text(REPLY).later(Duration::from_millis(1_800)));
+        weir.ok("one of a few that tell how long turns take").assert_reply(REPLY);
+    }
+    let gate = Gate::new();
+    upstream.always(Script::text(REPLY).after(&gate));
+    let turn = weir.chat_request(say("hi").to_string());
+    let mut running = turn.open();
+    upstream.wait_for_chats(5);
+    // Of three more, the last in the line would start after more than five seconds.
+    let mut waiting = [turn.open(), turn.open(), turn.open()];
+    let start = Instant::now();
+    let refused = loop {
+        let answered = waiting.iter().position(|connection| connection.answers_within(Duration::from_millis(20)));
+        assert!(start.elapsed() < Duration::from_secs(1), "nobody was turned away");
+        if let Some(index) = answered {
+            break index;
+        }
+    };
+    waiting[refused].read().assert_error(429, "overloaded");
+    gate.open();
+    running.read().assert_reply(REPLY);
+    for (_, connection) in waiting.iter_mut().enumerate().filter(|(index, _)| *index != refused) {
+        connection.read().assert_reply(REPLY);
+    }
+    assert_eq!(upstream.chat_count(), 7);
+}
+
+#[test]
 fn row_146_a_phone_that_hangs_up_while_waiting_gives_its_place_back() {
     let upstream = ScriptedUpstream::start();
     let gate = Gate::new();

@@ -393,15 +393,56 @@ fn reset_all(connections: Vec<TcpStream>) {
 }
 
 #[test]
-fn connections_beyond_the_limit_wait_and_are_served_in_the_end() {
-    let house = House::with(|builder| builder.timeout("keep_alive = \"5s\"").limit("connections = 64"));
+fn idle_connections_make_room_for_whoever_has_something_to_say() {
+    let house = House::with(|builder| builder.limit("connections = 64"));
     let open = connect_many(house.weir.address(), 120);
     assert_eq!(open.len(), 120);
     house.wait_for("places to be taken", || house.open_files() >= house.files + 64);
     assert!(house.open_files() <= house.files + 64 + 2, "more than limits.connections were accepted");
-    // Idle ones end by themselves, and who waits behind them comes to its turn.
+    // They would stay for three minutes.
+    let start = Instant::now();
     house.weir.ok("me, too").assert_reply(REPLY);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     reset_all(open);
+    house.assert_as_before();
+}
+
+#[test]
+fn connections_at_work_keep_their_places_and_one_more_waits() {
+    let house = House::with(|builder| builder.limit("connections = 3"));
+    let gate = Gate::new();
+    house.upstream.next(Script::text(REPLY).after(&gate));
+    let mut turn = house.turn().open();
+    house.upstream.wait_for_chats(2);
+    let mut body = house.weir.connect();
+    body.send(&house.turn().header("Content-Length", "1000").head_bytes()).unwrap();
+    let mut head = house.weir.connect();
+    head.send(b"GET /v1/models HTTP/1.1\r\n").unwrap();
+    let mut waiting = house.weir.request("GET", "/v1/models").open();
+    assert!(!waiting.answers_within(Duration::from_millis(500)), "there was no place");
+    gate.open();
+    turn.read().assert_reply(REPLY);
+    assert_eq!(waiting.read().status, 200);
+    assert!(turn.ends(), "the idle connection had to go");
+    drop((body, head, waiting));
+    house.assert_as_before();
+}
+
+#[test]
+fn uploads_that_have_stalled_are_given_up_long_before_the_clock_of_a_body() {
+    let house = House::with(|builder| builder.timeout("body = \"10m\""));
+    let start = Instant::now();
+    let mut stalled: Vec<Connection> = (0..100).map(|_| house.weir.connect()).collect();
+    for connection in &mut stalled {
+        connection.send(&house.turn().header("Content-Length", "4000000").head_bytes()).unwrap();
+        connection.send(&[b' '; 50_000]).unwrap();
+    }
+    house.weir.ok("meanwhile").assert_reply(REPLY);
+    for connection in &mut stalled {
+        connection.read().assert_error(408, None);
+        connection.half_close();
+    }
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     house.assert_as_before();
 }
 

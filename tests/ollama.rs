@@ -6,6 +6,9 @@ mod common;
 use common::*;
 use serde_json::{Value, json};
 
+/// The most tokens that an answer may have while nothing is known of the model's speed, against one without end.
+const LONGEST_ANSWER: u64 = 32_768;
+
 /// In front of `upstream`, which is taken for an Ollama.
 fn before(upstream: &ScriptedUpstream) -> Builder {
     Weir::before(upstream).kind("ollama")
@@ -81,7 +84,8 @@ fn looking_calls_nothing_that_loads_a_model() {
 #[test]
 fn a_turn_asks_for_the_whole_conversation_or_a_refusal() {
     let messages = json!([{"role": "user", "content": "hi"}]);
-    let expected = json!({"model": "tiny-chat:latest", "messages": messages, "stream": true, "truncate": false});
+    let expected = json!({"model": "tiny-chat:latest", "messages": messages, "stream": true, "truncate": false,
+        "options": {"num_predict": LONGEST_ANSWER}});
     assert_eq!(sent(|builder| builder), expected);
 }
 
@@ -145,12 +149,12 @@ fn a_picture_is_declined_for_a_model_without_sight_and_disclosed_in_its_history(
 fn the_context_that_is_asked_for_is_never_more_than_the_model_has() {
     let asked =
         |context: u32| sent(|builder| builder.upstream_setting(&format!("context = {context}")))["options"].clone();
-    assert_eq!(asked(16_384), json!({"num_ctx": 16_384}));
-    assert_eq!(asked(65_536), json!({"num_ctx": 32_768}));
+    assert_eq!(asked(16_384), json!({"num_ctx": 16_384, "num_predict": LONGEST_ANSWER}));
+    assert_eq!(asked(65_536), json!({"num_ctx": 32_768, "num_predict": LONGEST_ANSWER}));
     let overridden = sent(|builder| {
         builder.upstream_setting("context = 16384").override_model("tiny-chat:latest", "context = 8192")
     });
-    assert_eq!(overridden["options"], json!({"num_ctx": 8192}));
+    assert_eq!(overridden["options"], json!({"num_ctx": 8192, "num_predict": LONGEST_ANSWER}));
 }
 
 #[test]

@@ -11,25 +11,48 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 const IDLE: u8 = 0;
 const HEAD: u8 = 1;
 const WORK: u8 = 2;
 
-/// The phase of a connection, shared between its socket and its requests.
+/// The phase of a connection, shared between its socket, its requests and the keeper of the places.
 #[derive(Debug, Clone, Default)]
-pub struct Phase(Arc<AtomicU8>);
+pub struct Phase(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    phase: AtomicU8,
+    became_idle: Arc<Notify>,
+}
 
 impl Phase {
+    /// The phase of a new connection, which is idle. Whoever waits on `became_idle` is told each time it is so again.
+    pub fn new(became_idle: Arc<Notify>) -> Self {
+        Phase(Arc::new(State { phase: AtomicU8::new(IDLE), became_idle }))
+    }
+
     /// A request's head is whole: from here on the request has its own clocks.
     pub fn begin_work(&self) {
-        self.0.store(WORK, Ordering::Release);
+        self.0.phase.store(WORK, Ordering::Release);
     }
 
     /// The answer is written: the connection waits for the next request.
     pub fn end_work(&self) {
-        self.0.store(IDLE, Ordering::Release);
+        self.0.phase.store(IDLE, Ordering::Release);
+        self.0.became_idle.notify_one();
+    }
+
+    /// Whether the head of a request has begun and is not whole yet.
+    pub fn is_in_head(&self) -> bool {
+        self.0.phase.load(Ordering::Acquire) == HEAD
+    }
+
+    /// Whether the connection has no request, not even the beginning of one.
+    pub fn is_idle(&self) -> bool {
+        self.0.phase.load(Ordering::Acquire) == IDLE
     }
 }
 
@@ -65,7 +88,7 @@ impl<S> ClockedSocket<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for ClockedSocket<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let phase = self.phase.0.load(Ordering::Acquire);
+        let phase = self.phase.0.phase.load(Ordering::Acquire);
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
         if phase == WORK {
@@ -76,7 +99,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClockedSocket<S> {
             self.wind(phase);
         }
         if phase == IDLE && buffer.filled().len() > before {
-            self.phase.0.store(HEAD, Ordering::Release);
+            self.phase.0.phase.store(HEAD, Ordering::Release);
             self.wind(HEAD);
         }
         if self.timer.as_mut().poll(cx).is_pending() {

@@ -7,8 +7,10 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http_body::Frame;
 use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::contract::Failure;
 
@@ -20,6 +22,13 @@ const GROWTH: u64 = 1024 * 1024;
 
 /// How long a body waits for room in the budget before it is refused.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(2);
+
+/// A body that is still coming has to grow by this many bytes in each [`RATE_WINDOW`]: 4 KiB a second, which the worst mobile
+/// link has, and far less than what a peer that only wants to hold a place would send.
+const LEAST_IN_A_WINDOW: usize = 60 * 1024;
+
+/// How long a link may be as good as dead before its body is given up.
+const RATE_WINDOW: Duration = Duration::from_secs(15);
 
 /// Takes in bodies.
 #[derive(Debug, Clone)]
@@ -74,7 +83,7 @@ impl Intake {
     ///
     /// # Errors
     /// 413 over the cap (told from `Content-Length` before a byte is read), 400 for a compressed body, which is never inflated, 408
-    /// when it is too slow, 503 when there is no room.
+    /// when it is too slow as a whole or stalls, 503 when there is no room.
     pub async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<Received, NotReceived> {
         if headers.get(CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(Failure::malformed("compressed request bodies are not read; send it plain").into());
@@ -96,7 +105,8 @@ impl Intake {
         let mut room = length.unwrap_or(0);
         self.reserve(&mut share, room).await?;
         let mut whole = BytesMut::with_capacity(usize::try_from(room).unwrap_or(0));
-        while let Some(frame) = body.frame().await {
+        let mut window = Window::new();
+        while let Some(frame) = window.next(&mut body, whole.len()).await? {
             let Ok(data) = frame.map_err(|_| NotReceived::Gone)?.into_data() else { continue };
             let total = (whole.len() + data.len()) as u64;
             if total > self.cap {
@@ -126,6 +136,80 @@ impl Intake {
                 Err(Failure::overloaded("there is no room for this request body at the moment (limits.in_flight)")
                     .into())
             }
+        }
+    }
+}
+
+/// The time in which a body has to grow by [`LEAST_IN_A_WINDOW`].
+struct Window {
+    until: Instant,
+    length_before: usize,
+}
+
+impl Window {
+    fn new() -> Self {
+        Window { until: Instant::now() + RATE_WINDOW, length_before: 0 }
+    }
+
+    /// The next frame of a body of which `length` bytes are there.
+    async fn next(
+        &mut self,
+        body: &mut Body,
+        length: usize,
+    ) -> Result<Option<Result<Frame<Bytes>, axum::Error>>, NotReceived> {
+        if length - self.length_before >= LEAST_IN_A_WINDOW {
+            *self = Window { length_before: length, ..Window::new() };
+        }
+        tokio::time::timeout_at(self.until, body.frame()).await.map_err(|_| Failure::body_too_slow().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::{StreamExt as _, stream};
+    use http::StatusCode;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(600);
+
+    /// A body whose pieces of that many bytes come after that many seconds each.
+    fn coming(pieces: &'static [(usize, u64)]) -> Body {
+        Body::from_stream(stream::iter(pieces).then(|(bytes, seconds)| async move {
+            tokio::time::sleep(Duration::from_secs(*seconds)).await;
+            Ok::<_, Infallible>(vec![b' '; *bytes])
+        }))
+    }
+
+    async fn received(body: Body) -> Result<usize, NotReceived> {
+        let intake = Intake::new(64 << 20, 512 << 20, PATIENCE);
+        let received = intake.receive(&HeaderMap::new(), body).await;
+        assert_eq!(received.as_ref().map_or(0, |received| received.body.len()) == 0, intake.in_flight() == 0);
+        received.map(|received| received.body.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_on_a_bad_link_is_taken_in_as_long_as_it_keeps_coming() {
+        // Sixteen seconds in all, with pauses, and then a large rest.
+        assert_eq!(
+            received(coming(&[(70_000, 12), (70_000, 14), (70_000, 9), (900_000, 14)])).await.unwrap(),
+            1_110_000
+        );
+        // A short one is not slow.
+        assert_eq!(received(coming(&[(10, 1), (10, 6), (10, 6)])).await.unwrap(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_hardly_comes_is_given_up_long_before_its_own_clock() {
+        for drip in [&[(1, 1); 100][..], &[(60_000, 14), (10_000, 30)], &[(1_000_000, 1), (1, 16)]] {
+            let since = Instant::now();
+            match received(coming(drip)).await {
+                Err(NotReceived::Refused(failure)) => assert_eq!(failure.status, StatusCode::REQUEST_TIMEOUT),
+                other => panic!("{other:?}"),
+            }
+            assert!(since.elapsed() <= RATE_WINDOW * 2, "{:?}", since.elapsed());
         }
     }
 }

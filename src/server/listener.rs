@@ -5,13 +5,13 @@ use std::future::poll_fn;
 use std::io;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
 use http::Request;
+use http::header::CONNECTION;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -19,7 +19,6 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
@@ -27,6 +26,7 @@ use tracing::{debug, warn};
 
 use super::clock::{ClockedSocket, Phase};
 use super::peer::Peer;
+use super::places::{Place, Places};
 use crate::settings::Settings;
 
 /// The largest head of a request in bytes, its longest legal token included.
@@ -61,7 +61,7 @@ pub fn bind(port: u16) -> io::Result<TcpListener> {
 #[derive(Debug, Clone)]
 pub struct Connections {
     router: Router,
-    places: Arc<Semaphore>,
+    places: Places,
     keep_alive: Duration,
     head: Duration,
     body_cap: u64,
@@ -74,7 +74,7 @@ impl Connections {
     pub fn new(router: Router, settings: &Settings, tasks: TaskTracker, closing: CancellationToken) -> Self {
         Connections {
             router,
-            places: Arc::new(Semaphore::new(settings.limits.connections)),
+            places: Places::new(settings.limits.connections),
             keep_alive: settings.timeouts.keep_alive,
             head: settings.timeouts.head,
             body_cap: settings.limits.body,
@@ -83,23 +83,22 @@ impl Connections {
         }
     }
 
-    /// Accepts until `closing`. With `limits.connections` open, further ones wait in the kernel's line.
+    /// Accepts until `closing`. With `limits.connections` open, an idle one ends for each that comes; where none is idle, new ones
+    /// wait in the kernel's line.
     pub async fn accept(self, listener: TcpListener) {
         loop {
             let accepted = async {
-                let place = Arc::clone(&self.places).acquire_owned().await.ok();
-                (place, listener.accept().await)
+                let socket = listener.accept().await?.0;
+                Ok((socket, self.places.take().await))
             };
-            let Some((place, accepted)) = self.closing.run_until_cancelled(accepted).await else { return };
-            match accepted {
-                Ok((socket, _)) => {
+            match self.closing.run_until_cancelled(accepted).await {
+                None => return,
+                Some(Ok((socket, place))) => {
                     let connections = self.clone();
-                    self.tasks.spawn(async move {
-                        let _place = place;
-                        connections.serve(socket).await;
-                    });
+                    self.tasks.spawn(async move { connections.serve(socket, place).await });
                 }
-                Err(error) => {
+                Some(Err(error)) => {
+                    let error: io::Error = error;
                     // Out of file descriptors, usually: the next moment may be better, and spinning makes it worse.
                     warn!(kind = %error.kind(), "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -108,10 +107,10 @@ impl Connections {
         }
     }
 
-    async fn serve(&self, socket: TcpStream) {
+    async fn serve(&self, socket: TcpStream, place: Place) {
         // A reply is one small write; waiting to fill a packet only delays it.
         let _ = socket.set_nodelay(true);
-        let phase = Phase::default();
+        let phase = place.phase.clone();
         let peer = Peer::new(socket);
         let router = self.router.clone();
         let socket = ClockedSocket::new(peer.clone(), phase.clone(), self.keep_alive, self.head);
@@ -122,6 +121,8 @@ impl Connections {
             let phase = phase.clone();
             Box::pin(async move {
                 let response = router.oneshot(request.map(Body::new)).await?;
+                // A connection that ends with its answer never is idle again.
+                let phase = (!response.headers().contains_key(CONNECTION)).then_some(phase);
                 Ok::<_, Infallible>(response.map(|body| AnswerBody { body, phase }))
             })
         });
@@ -130,8 +131,11 @@ impl Connections {
             .header_read_timeout(None)
             .max_buf_size(HEAD_CAP)
             .serve_connection(TokioIo::new(socket), service);
-        match run(connection, &self.closing).await {
+        match run(connection, &self.closing, &place).await {
+            // Nobody waits for an answer on an idle connection.
+            Ok(_) if place.needed.is_cancelled() && place.phase.is_idle() => {}
             Ok(socket) => {
+                place.phase.begin_work();
                 if let Some(socket) = socket.into_inner().into_socket() {
                     self.linger(socket).await;
                 }
@@ -162,10 +166,12 @@ impl Connections {
     }
 }
 
-/// Runs a connection to its end, or to the end of its current request once `closing` is cancelled, and gives its socket back open.
+/// Runs a connection to its end, or to the end of its current request once `closing` is cancelled or its place is needed, and
+/// gives its socket back open.
 async fn run<S, B>(
-    connection: http1::Connection<TokioIo<ClockedSocket<Peer>>, S>,
+    mut connection: http1::Connection<TokioIo<ClockedSocket<Peer>>, S>,
     closing: &CancellationToken,
+    place: &Place,
 ) -> hyper::Result<ClockedSocket<Peer>>
 where
     S: HttpService<Incoming, ResBody = B> + Unpin,
@@ -174,22 +180,40 @@ where
     B: http_body::Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let mut connection = connection;
-    let told = closing.run_until_cancelled(poll_fn(|cx| connection.poll_without_shutdown(cx))).await;
-    match told {
-        Some(ended) => ended?,
-        None => {
-            Pin::new(&mut connection).graceful_shutdown();
-            poll_fn(|cx| connection.poll_without_shutdown(cx)).await?;
+    let told = async {
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = place.needed.cancelled() => {}
         }
+    };
+    // The connection first: what has arrived by now is a request, and it is answered.
+    tokio::select! {
+        biased;
+        ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
+            ended?;
+            return Ok(connection.into_parts().io.into_inner());
+        }
+        () = told => {}
     }
+    let mut has_begun_to_end = false;
+    poll_fn(|cx| {
+        let ended = connection.poll_without_shutdown(cx);
+        // hyper would end a kept connection in the middle of a head.
+        if ended.is_ready() || has_begun_to_end || (place.phase.is_in_head() && !closing.is_cancelled()) {
+            return ended;
+        }
+        has_begun_to_end = true;
+        Pin::new(&mut connection).graceful_shutdown();
+        connection.poll_without_shutdown(cx)
+    })
+    .await?;
     Ok(connection.into_parts().io.into_inner())
 }
 
-/// The body of an answer, which tells the connection's clock when it is written.
+/// The body of an answer, which tells when it is written and its connection is idle.
 struct AnswerBody {
     body: Body,
-    phase: Phase,
+    phase: Option<Phase>,
 }
 
 impl http_body::Body for AnswerBody {
@@ -214,6 +238,8 @@ impl http_body::Body for AnswerBody {
 
 impl Drop for AnswerBody {
     fn drop(&mut self) {
-        self.phase.end_work();
+        if let Some(phase) = &self.phase {
+            phase.end_work();
+        }
     }
 }

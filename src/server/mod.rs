@@ -5,6 +5,7 @@ pub mod guard;
 pub mod intake;
 pub mod listener;
 pub mod peer;
+pub mod places;
 pub mod routes;
 
 use std::sync::{Arc, PoisonError, RwLock};

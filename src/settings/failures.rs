@@ -41,7 +41,8 @@ pub enum Meaning {
     FirstMessageMustBeUser,
     /// The server does not take a message without text.
     EmptyPrompt,
-    /// The output limit that came with the request is more than the server allows; the conversation itself may be fine.
+    /// The output limit that came with the request is more than the server allows, or it knows no such limit; the conversation itself
+    /// may be fine.
     OutputLimitTooHigh,
     /// Nothing of the kind is at this address: a wrong base URL, or another server than it used to be.
     WrongAddress,

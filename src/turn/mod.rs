@@ -121,8 +121,11 @@ impl Turns {
         let admission = &self.admissions[candidate.upstream];
         admission.resize(candidate.turns_at_once);
         let queued = Instant::now();
-        let permit = admission.admit(clock.latest_start()).await.map_err(|refused| match refused {
+        let permit = admission.admit(clock.latest_start(), clock.deadline).await.map_err(|refused| match refused {
             NotAdmitted::QueueFull => Failure::queue_full("all places are taken and the queue is full"),
+            NotAdmitted::NoChance => {
+                Failure::queue_full("the turns before this one leave it no time, by what turns took lately")
+            }
             NotAdmitted::NeverStarted => {
                 Failure::queue_full("the turn waited in the queue and could not start in time")
             }

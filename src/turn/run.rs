@@ -76,10 +76,10 @@ impl Run<'_> {
         }
     }
 
-    /// The output limit that ends an answer before the turn's time does, once the model's speed is known.
-    fn longest_answer(&self) -> Option<u64> {
+    /// The output limit that ends an answer before the turn's time does, or at least one that never would.
+    fn longest_answer(&self, conversation: &Conversation) -> Option<u64> {
         let left = self.clock.deadline.saturating_duration_since(Instant::now());
-        self.turns.speeds.longest_answer(self.candidate, left)
+        self.turns.speeds.longest_answer(self.candidate, conversation.text_bytes() as u64, left)
     }
 
     /// Where it is close, the server's own count decides before it is asked to generate.
@@ -117,7 +117,7 @@ impl Run<'_> {
         let mut limited = true;
         loop {
             let mut question = self.question(&conversation, reasoning, &unanswered_calls);
-            question.longest_answer = self.longest_answer().filter(|_| limited);
+            question.longest_answer = self.longest_answer(&conversation).filter(|_| limited);
             let asked = Instant::now();
             let attempt = self.ask(&question, record).await;
             let circumstances = circumstances(self.upstream.seen_lately());
@@ -159,6 +159,9 @@ impl Run<'_> {
                     return Err(Failure::upstream_timeout("the model server did not finish in time").into());
                 }
             };
+            if !limited {
+                self.turns.speeds.refused_a_limit(self.candidate);
+            }
             if !learned.is_empty() {
                 self.turns.remembered.keep(self.candidate, &learned);
             }

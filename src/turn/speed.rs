@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::catalog::snapshot::Candidate;
 
 /// An answer of fewer tokens says little about the speed: its first ones come in a burst.
@@ -21,6 +23,12 @@ const SHORTEST_ANSWER: u64 = 32;
 /// The most tokens of one answer however fast the model is, against one that never ends.
 const LONGEST_ANSWER: u64 = 32_768;
 
+/// No tokenizer needs a token for less text than this, on the average of a conversation.
+const LEAST_BYTES_A_TOKEN: u64 = 2;
+
+/// For how long a server is known to refuse a limit.
+const REFUSAL_REMEMBERED: Duration = Duration::from_secs(600);
+
 /// How an answer is coming along. A piece of a stream is about a token, where the server does not tell the count.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
@@ -34,7 +42,14 @@ pub struct Progress {
 
 /// What was measured of each model.
 #[derive(Debug, Default)]
-pub struct Speeds(Mutex<HashMap<(usize, String), Speed>>);
+pub struct Speeds(Mutex<HashMap<(usize, String), Known>>);
+
+/// What is known of one model.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    speed: Option<Speed>,
+    refused_a_limit: Option<Instant>,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Speed {
@@ -51,22 +66,49 @@ impl Speeds {
             return;
         }
         let now = Speed { tokens_a_second: tokens as f64 / seconds, until_first: progress.until_first };
-        let mut speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        speeds
-            .entry((candidate.upstream, candidate.name.clone()))
-            .and_modify(|known| {
-                known.tokens_a_second = (known.tokens_a_second + now.tokens_a_second) / 2.0;
-                known.until_first = (known.until_first + now.until_first) / 2;
-            })
-            .or_insert(now);
+        self.change(candidate, |known| {
+            known.speed = Some(match known.speed {
+                Some(before) => Speed {
+                    tokens_a_second: (before.tokens_a_second + now.tokens_a_second) / 2.0,
+                    until_first: (before.until_first + now.until_first) / 2,
+                },
+                None => now,
+            });
+        });
     }
 
-    /// The most tokens that an answer within `left` can have; `None` while nothing is measured.
-    pub fn longest_answer(&self, candidate: &Candidate, left: Duration) -> Option<u64> {
-        let speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let speed = speeds.get(&(candidate.upstream, candidate.name.clone()))?;
-        let seconds = left.saturating_sub(speed.until_first).as_secs_f64() * PLANNED;
-        Some(((seconds * speed.tokens_a_second) as u64).clamp(SHORTEST_ANSWER, LONGEST_ANSWER))
+    /// The server took a turn only without a limit: the next ones go without at once, for ten minutes.
+    pub fn refused_a_limit(&self, candidate: &Candidate) {
+        self.change(candidate, |known| known.refused_a_limit = Some(Instant::now()));
+    }
+
+    /// The most tokens that the answer to a conversation with so much text can have within `left`. While no speed is known, only
+    /// an answer without end is ruled out. `None`: the server has refused a limit lately, or might refuse this one because it is
+    /// more than its context leaves; that context is the limit then.
+    pub fn longest_answer(&self, candidate: &Candidate, text_bytes: u64, left: Duration) -> Option<u64> {
+        let known = self.known(candidate);
+        if known.refused_a_limit.is_some_and(|since| since.elapsed() < REFUSAL_REMEMBERED) {
+            return None;
+        }
+        if let Some(speed) = known.speed {
+            let seconds = left.saturating_sub(speed.until_first).as_secs_f64() * PLANNED;
+            return Some(((seconds * speed.tokens_a_second) as u64).clamp(SHORTEST_ANSWER, LONGEST_ANSWER));
+        }
+        let fits = candidate.context.is_none_or(|context| {
+            !candidate.dialect.may_refuse_an_output_limit()
+                || context.saturating_sub(text_bytes / LEAST_BYTES_A_TOKEN) >= LONGEST_ANSWER
+        });
+        fits.then_some(LONGEST_ANSWER)
+    }
+
+    fn known(&self, candidate: &Candidate) -> Known {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&(candidate.upstream, candidate.name.clone())).copied().unwrap_or_default()
+    }
+
+    fn change(&self, candidate: &Candidate, change: impl FnOnce(&mut Known)) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(all.entry((candidate.upstream, candidate.name.clone())).or_default());
     }
 }
 
@@ -75,6 +117,7 @@ mod tests {
     use super::*;
     use crate::catalog::snapshot::{ServerState, Snapshot};
     use crate::settings::ModelSettings;
+    use crate::upstream::dialect::Dialect;
 
     fn candidate() -> Candidate {
         let settings = ModelSettings { default: Some("m".into()), ..ModelSettings::default() };
@@ -90,13 +133,13 @@ mod tests {
     fn an_answer_is_limited_to_what_the_time_holds_once_the_speed_is_known() {
         let speeds = Speeds::default();
         let model = candidate();
-        assert_eq!(speeds.longest_answer(&model, seconds(100)), None);
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(LONGEST_ANSWER));
         let progress = Progress { pieces: 400, until_first: seconds(20), generating: seconds(10) };
         speeds.measure(&model, progress, None);
         // 80 s are left for the answer, of which 70 % are planned with, at 40 tokens a second.
-        assert_eq!(speeds.longest_answer(&model, seconds(100)), Some(2240));
-        assert_eq!(speeds.longest_answer(&model, seconds(10)), Some(SHORTEST_ANSWER));
-        assert_eq!(speeds.longest_answer(&model, seconds(100_000)), Some(LONGEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(2240));
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(10)), Some(SHORTEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(100_000)), Some(LONGEST_ANSWER));
     }
 
     #[test]
@@ -105,8 +148,32 @@ mod tests {
         let model = candidate();
         let progress = Progress { pieces: 3, until_first: seconds(0), generating: seconds(3) };
         speeds.measure(&model, progress, Some(3));
-        assert_eq!(speeds.longest_answer(&model, seconds(100)), None);
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(LONGEST_ANSWER));
         speeds.measure(&model, progress, Some(300));
-        assert_eq!(speeds.longest_answer(&model, seconds(100)), Some(7000));
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(7000));
+    }
+
+    #[test]
+    fn a_limit_that_the_server_may_refuse_is_not_sent_while_its_context_is_limit_enough() {
+        let speeds = Speeds::default();
+        let mut model = candidate();
+        model.dialect = Dialect::Vllm;
+        model.context = Some(32_768);
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), None);
+        model.context = Some(131_072);
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(LONGEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, 250_000, seconds(100)), None);
+        model.dialect = Dialect::LlamaCpp;
+        assert_eq!(speeds.longest_answer(&model, 250_000, seconds(100)), Some(LONGEST_ANSWER));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_refused_a_limit_gets_none_for_a_while() {
+        let speeds = Speeds::default();
+        let model = candidate();
+        speeds.refused_a_limit(&model);
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), None);
+        tokio::time::advance(REFUSAL_REMEMBERED).await;
+        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(LONGEST_ANSWER));
     }
 }

@@ -21,7 +21,7 @@ fn what_nobody_sets_has_its_default() {
     let seconds = Duration::from_secs;
     let timeouts = settings.timeouts;
     assert_eq!(timeouts.turn, seconds(285));
-    assert_eq!(timeouts.body, seconds(120));
+    assert_eq!(timeouts.body, seconds(600));
     assert_eq!(timeouts.head, seconds(10));
     assert_eq!(timeouts.connect, seconds(5));
     assert_eq!(timeouts.keep_alive, seconds(180));
