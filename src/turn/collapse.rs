@@ -1,5 +1,6 @@
 //! Many pieces become one answer, or the reason why there is none.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -9,13 +10,10 @@ use crate::contract::{FinishReason, Usage};
 use crate::upstream::classify::{Classifier, Meaning};
 use crate::upstream::client::Broken;
 use crate::upstream::exchange::{Pieces, Refusal, Step};
-use crate::upstream::piece::{End, Piece, ToolCall};
+use crate::upstream::piece::{End, MOST_CALLS, Piece, ToolCall};
 
 /// How long the rest of a stream is listened to once the finish reason is there: token counts come after it. All known servers end their stream at once; text that still comes shows that it was not the end.
 const AFTER_THE_END: Duration = Duration::from_secs(3);
-
-/// The most tool calls of one answer that are kept: they are only counted and answered, never passed on.
-const MOST_CALLS: usize = 64;
 
 /// The most of a call that is kept, in bytes: its id, its name and its arguments.
 const LONGEST_CALL: usize = 64 * 1024;
@@ -125,19 +123,19 @@ struct Gathering {
 
 impl Gathering {
     /// Takes a piece; says whether it is a sign of generation.
-    fn take(&mut self, piece: Piece) -> bool {
+    fn take(&mut self, piece: Piece<'_>) -> bool {
         let generates = !piece.text.is_empty() || piece.reasoning || !piece.tool_calls.is_empty();
         self.begun |= generates;
         self.whole |= piece.whole;
         self.end = piece.end.or(self.end);
         let collapsed = &mut self.collapsed;
-        if collapsed.text.is_empty() {
-            collapsed.text = piece.text;
-        } else {
-            collapsed.text.push_str(&piece.text);
+        match piece.text {
+            // A plain answer comes in one piece.
+            Cow::Owned(text) if collapsed.text.is_empty() => collapsed.text = text,
+            text => collapsed.text.push_str(&text),
         }
         collapsed.reasoning |= piece.reasoning;
-        collapsed.id = collapsed.id.take().or(piece.id);
+        collapsed.id = collapsed.id.take().or_else(|| piece.id.map(Cow::into_owned));
         collapsed.usage = piece.usage.or(collapsed.usage);
         for call in piece.tool_calls {
             add_call(&mut collapsed.tool_calls, call);

@@ -8,8 +8,8 @@ use http::StatusCode;
 use super::classify::{Classifier, Meaning};
 use super::client::{Broken, broken};
 use super::dialect::Dialect;
+use super::document::Document;
 use super::framing::{Frame, FramingError, Splitter};
-use super::lenient;
 use super::piece::Piece;
 
 /// The largest single event or document of an answer, in bytes: above any that a reply within its own cap needs.
@@ -41,9 +41,9 @@ pub enum Answer {
 
 /// One step of an answer.
 #[derive(Debug)]
-pub enum Step {
+pub enum Step<'a> {
     /// It goes on.
-    Piece(Piece),
+    Piece(Piece<'a>),
     /// The server reports a failure inside its answer.
     Failed(Meaning),
     /// The server says that nothing more comes.
@@ -54,6 +54,8 @@ pub enum Step {
 pub struct Pieces {
     response: reqwest::Response,
     splitter: Splitter,
+    /// What the last step was read from.
+    frame: Option<Frame>,
     dialect: Dialect,
     ended: bool,
 }
@@ -73,7 +75,7 @@ pub(super) async fn begin(
     let status = response.status();
     if status.is_success() {
         let splitter = Splitter::new(FRAME_CAP);
-        let pieces = Pieces { response, splitter, dialect, ended: false };
+        let pieces = Pieces { response, splitter, frame: None, dialect, ended: false };
         return Ok(Answer::Begun(Box::new(pieces)));
     }
     let mut body = BytesMut::new();
@@ -95,38 +97,38 @@ impl Pieces {
     ///
     /// # Errors
     /// The connection was lost, or what came is not an answer. Everything that came before is worthless then.
-    pub async fn next(&mut self, classifier: &Classifier) -> Result<Option<Step>, Broken> {
+    pub async fn next(&mut self, classifier: &Classifier) -> Result<Option<Step<'_>>, Broken> {
         // Frame by frame: a frame that cannot be read spoils nothing that stands before it, however the answer was cut on its way.
-        loop {
-            if let Some(frame) = self.splitter.next_frame().map_err(unframed)? {
-                return self.read(frame, classifier).map(Some);
-            }
-            if self.ended {
-                return Ok(None);
+        // The buffer of the splitter is used again once nothing points into it.
+        self.frame = None;
+        self.frame = loop {
+            let frame = self.splitter.next_frame().map_err(unframed)?;
+            if frame.is_some() || self.ended {
+                break frame;
             }
             match self.response.chunk().await.map_err(|error| broken(&error))? {
                 Some(bytes) => self.splitter.push(&bytes),
                 None => {
                     self.ended = true;
-                    if let Some(frame) = self.splitter.finish().map_err(unframed)? {
-                        return self.read(frame, classifier).map(Some);
-                    }
+                    break self.splitter.finish().map_err(unframed)?;
                 }
             }
-        }
-    }
-
-    fn read(&self, frame: Frame, classifier: &Classifier) -> Result<Step, Broken> {
+        };
         let failed = |words: &[u8]| Step::Failed(classifier.classify(self.response.status().as_u16(), words));
-        match frame {
-            Frame::Done => Ok(Step::Done),
-            Frame::Failure(words) => Ok(failed(&words)),
-            Frame::Document(document) => {
-                let value = lenient::read(&document).ok_or(Broken::NotUnderstood)?;
-                let piece = self.dialect.decode(&value, self.splitter.is_plain());
-                Ok(piece.map_or_else(|| failed(&document), Step::Piece))
+        Ok(Some(match &self.frame {
+            None => return Ok(None),
+            Some(Frame::Done) => Step::Done,
+            Some(Frame::Failure(words)) => failed(words),
+            Some(Frame::Document(bytes)) => {
+                let document = Document::read(bytes).ok_or(Broken::NotUnderstood)?;
+                let plain = self.splitter.is_plain();
+                let piece = match document.borrowed() {
+                    Some(root) => self.dialect.decode(root, plain),
+                    None => self.dialect.decode(document.root(), plain).map(Piece::into_owned),
+                };
+                piece.map_or_else(|| failed(bytes), Step::Piece)
             }
-        }
+        }))
     }
 }
 

@@ -118,7 +118,7 @@ impl Splitter {
                 let line = self.buffer.split();
                 self.scanned = 0;
                 if !line.is_empty() {
-                    state.line(&line, self.cap)?;
+                    state.line(line, self.cap)?;
                 }
                 Ok(state.dispatch())
             }
@@ -179,7 +179,7 @@ impl EventState {
             // A bare object is an event of its own.
             let complete = if line.is_empty() || line.starts_with(b"{") { self.dispatch() } else { None };
             if !line.is_empty() {
-                self.line(&line, cap)?;
+                self.line(line, cap)?;
             }
             if complete.is_some() {
                 return Ok(complete);
@@ -188,34 +188,35 @@ impl EventState {
     }
 
     /// One line of an event. The fields `id` and `retry` and any that nobody knows carry nothing that Weir needs.
-    fn line(&mut self, line: &[u8], cap: usize) -> Result<(), FramingError> {
-        let (name, value) = match memchr::memchr(b':', line) {
-            _ if line.starts_with(b"{") => (&b"data"[..], line),
-            Some(colon) => (&line[..colon], &line[colon + 1..]),
-            None => (line, &b""[..]),
-        };
-        let value = value.strip_prefix(b" ").unwrap_or(value);
-        match name {
-            b"data" => {}
-            b"event" => {
-                self.is_error = value == b"error";
-                return Ok(());
+    fn line(&mut self, mut line: BytesMut, cap: usize) -> Result<(), FramingError> {
+        if !line.starts_with(b"{") {
+            let colon = memchr::memchr(b':', &line);
+            let name = &line[..colon.unwrap_or(line.len())];
+            let begin = colon.map_or(line.len(), |colon| colon + 1);
+            let begin = if line.get(begin) == Some(&b' ') { begin + 1 } else { begin };
+            match name {
+                b"data" => {}
+                b"event" => {
+                    self.is_error = &line[begin..] == b"error";
+                    return Ok(());
+                }
+                // The form that llama.cpp used before it wrote errors as data.
+                b"error" => self.is_error = true,
+                _ => return Ok(()),
             }
-            // The form that llama.cpp used before it wrote errors as data.
-            b"error" => self.is_error = true,
-            _ => return Ok(()),
+            line.advance(begin);
         }
-        let data = match &mut self.data {
+        match &mut self.data {
+            // Mostly there is only one such line: it is kept where it stands.
+            None => self.data = Some(line),
             Some(data) => {
                 data.extend_from_slice(b"\n");
-                data
+                data.extend_from_slice(&line);
             }
-            None => self.data.insert(BytesMut::new()),
-        };
-        if data.len() + value.len() > cap {
+        }
+        if self.data.as_ref().is_some_and(|data| data.len() > cap) {
             return Err(FramingError::FrameTooLong);
         }
-        data.extend_from_slice(value);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ pub fn read(document: &[u8]) -> Option<Value> {
 
 /// Rewrites what strict JSON has no word for: bytes and escapes that are no Unicode become U+FFFD, numbers that are none
 /// become `null`.
-fn mend(document: &[u8]) -> String {
+pub(super) fn mend(document: &[u8]) -> String {
     let text = String::from_utf8_lossy(document);
     let mut mended = String::with_capacity(text.len());
     let mut rest = text.as_ref();

@@ -4,6 +4,7 @@ pub mod body;
 pub mod classify;
 pub mod client;
 pub mod dialect;
+pub mod document;
 pub mod exchange;
 pub mod framing;
 pub mod lenient;

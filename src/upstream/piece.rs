@@ -1,5 +1,7 @@
 //! What one document of an answer adds to the turn, in one form for every dialect.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::contract::Usage;
@@ -33,6 +35,9 @@ impl End {
     }
 }
 
+/// The most tool calls of one answer that are kept: they are only counted and answered, never passed on.
+pub const MOST_CALLS: usize = 64;
+
 /// A call of a tool, or a piece of one: streams send the arguments bit by bit. It is never passed on to the phone.
 #[derive(Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ToolCall {
@@ -55,9 +60,9 @@ impl std::fmt::Debug for ToolCall {
 
 /// What one document adds. `Debug` shows no text.
 #[derive(Clone, Default)]
-pub struct Piece {
+pub struct Piece<'a> {
     /// Text of the answer.
-    pub text: String,
+    pub text: Cow<'a, str>,
     /// Whether it carried reasoning, which is never part of the answer.
     pub reasoning: bool,
     /// Calls of tools, or pieces of them.
@@ -68,13 +73,28 @@ pub struct Piece {
     /// complete by its framing.
     pub whole: bool,
     /// The id of the answer.
-    pub id: Option<String>,
+    pub id: Option<Cow<'a, str>>,
     /// Token counts.
     pub usage: Option<Usage>,
 }
 
-impl std::fmt::Debug for Piece {
+impl std::fmt::Debug for Piece<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Piece({} bytes of text, end {:?})", self.text.len(), self.end)
+    }
+}
+
+impl Piece<'_> {
+    /// The same, without the document that it was read from.
+    pub fn into_owned(self) -> Piece<'static> {
+        Piece {
+            text: Cow::Owned(self.text.into_owned()),
+            id: self.id.map(|id| Cow::Owned(id.into_owned())),
+            reasoning: self.reasoning,
+            tool_calls: self.tool_calls,
+            end: self.end,
+            whole: self.whole,
+            usage: self.usage,
+        }
     }
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::body::SlicedBody;
 use super::client::{Broken, Client, Fetched};
+use super::document::Node;
 use super::lenient;
 use super::piece::{Piece, ToolCall};
 use crate::contract::{Conversation, ImageKind};
@@ -205,7 +206,7 @@ impl Dialect {
     }
 
     /// Reads one document of an answer; `None` if it reports a failure. `plain` says that it is no event of a stream.
-    pub fn decode(self, document: &Value, plain: bool) -> Option<Piece> {
+    pub fn decode(self, document: Node<'_>, plain: bool) -> Option<Piece<'_>> {
         match self {
             Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm | Dialect::LmStudio => openai::decode(document, plain),
             Dialect::Ollama => ollama::decode(document),

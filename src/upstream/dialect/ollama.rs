@@ -3,6 +3,7 @@
 //! Its `/v1` route ignores the context, drops the start of a long conversation without a word, and tears one message with text
 //! and picture into two (v0.33.0); the native one does none of that when it is asked with `truncate: false`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +14,8 @@ use crate::contract::{ImageKind, Message, Role, Text, Usage};
 use crate::settings::Reasoning;
 use crate::upstream::body::SlicedBody;
 use crate::upstream::client::Client;
-use crate::upstream::piece::{End, Piece, ToolCall};
+use crate::upstream::document::Node;
+use crate::upstream::piece::{End, MOST_CALLS, Piece, ToolCall};
 
 /// Where turns are sent.
 pub(super) const CHAT: &str = "/api/chat";
@@ -272,49 +274,55 @@ fn encode_unanswered_calls(calls: &[ToolCall], body: &mut SlicedBody) {
 }
 
 /// Reads one line of an answer; `None` if it reports a failure.
-pub(super) fn decode(document: &Value) -> Option<Piece> {
-    let message = document.get("message");
-    if message.is_none() && document.get("done").is_none() {
+pub(super) fn decode(document: Node<'_>) -> Option<Piece<'_>> {
+    let [message, done, done_reason, error, prompt_tokens, completion_tokens] =
+        document.fields(["message", "done", "done_reason", "error", "prompt_eval_count", "eval_count"]);
+    if message.is_none() && done.is_none() || error.is_some_and(|error| !error.is_null()) {
         return None;
     }
-    if document.get("error").is_some_and(|error| !error.is_null()) {
-        return None;
-    }
-    let text = message.and_then(|message| message.get("content")).and_then(Value::as_str).unwrap_or_default();
-    let thinking = message.and_then(|message| message.get("thinking")).and_then(Value::as_str).unwrap_or_default();
-    let calls = message.and_then(|message| message.get("tool_calls")).and_then(Value::as_array);
-    let done = document.get("done").and_then(Value::as_bool) == Some(true);
+    let [content, thinking, calls] =
+        message.map_or([None; 3], |message| message.fields(["content", "thinking", "tool_calls"]));
+    let thinking = thinking.and_then(Node::text).unwrap_or_default();
+    let done = done.is_some_and(Node::is_true);
     Some(Piece {
-        text: text.to_owned(),
+        text: content.and_then(Node::text).unwrap_or_default(),
         reasoning: !thinking.is_empty(),
-        tool_calls: calls.map(|calls| calls.iter().enumerate().map(read_call).collect()).unwrap_or_default(),
-        end: done.then(|| match document.get("done_reason").and_then(Value::as_str) {
+        tool_calls: calls.map(read_calls).unwrap_or_default(),
+        end: done.then(|| match done_reason.and_then(Node::text) {
             // Servers before 0.1.4x say only that they are done.
             None => End::Stop,
-            Some(word) => End::from_word(word),
+            Some(word) => End::from_word(&word),
         }),
         whole: false,
         id: None,
-        usage: done.then(|| read_usage(document)).flatten(),
+        usage: done.then(|| read_usage(prompt_tokens, completion_tokens)).flatten(),
     })
 }
 
-fn read_call((place, call): (usize, &Value)) -> ToolCall {
-    let word = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let function = call.get("function");
-    let index = function.and_then(|function| function.get("index")).and_then(Value::as_u64);
-    ToolCall {
-        index: index.map_or(place, |index| index as usize),
-        id: word(call.get("id")),
-        name: word(function.and_then(|function| function.get("name"))),
-        arguments: function.and_then(|function| function.get("arguments")).map(Value::to_string).unwrap_or_default(),
-    }
+fn read_calls(tool_calls: Node<'_>) -> Vec<ToolCall> {
+    let word = |value: Option<Node<'_>>| value.and_then(Node::text).map(Cow::into_owned).unwrap_or_default();
+    let mut calls = Vec::new();
+    tool_calls.each(|call| {
+        if calls.len() == MOST_CALLS {
+            return;
+        }
+        let [id, function] = call.fields(["id", "function"]);
+        let [index, name, arguments] =
+            function.map_or([None; 3], |function| function.fields(["index", "name", "arguments"]));
+        calls.push(ToolCall {
+            index: index.and_then(Node::number).map_or(calls.len(), |index| index as usize),
+            id: word(id),
+            name: word(name),
+            arguments: arguments.map(|arguments| arguments.as_json().to_owned()).unwrap_or_default(),
+        });
+    });
+    calls
 }
 
 /// Ollama leaves a count out when it is nought, for a prompt that was cached whole, too.
-fn read_usage(document: &Value) -> Option<Usage> {
-    let count = |key| document.get(key).and_then(Value::as_u64);
-    let (prompt_tokens, completion_tokens) = (count("prompt_eval_count"), count("eval_count"));
+fn read_usage(prompt_tokens: Option<Node<'_>>, completion_tokens: Option<Node<'_>>) -> Option<Usage> {
+    let [prompt_tokens, completion_tokens] =
+        [prompt_tokens, completion_tokens].map(|count| count.and_then(Node::number));
     let total_tokens = prompt_tokens.zip(completion_tokens).map(|(prompt, completion)| prompt + completion);
     (prompt_tokens.is_some() || completion_tokens.is_some()).then_some(Usage {
         prompt_tokens,

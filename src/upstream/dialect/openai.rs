@@ -1,12 +1,15 @@
 //! The OpenAI chat-completions dialect, as every backend speaks it in its own way: `POST /v1/chat/completions`.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::{DiscoveryError, ModelFacts, Question, base_of_path};
 use crate::contract::{ImageKind, Message, Part, Role, Usage};
 use crate::settings::Reasoning;
 use crate::upstream::body::SlicedBody;
-use crate::upstream::piece::{End, Piece, ToolCall};
+use crate::upstream::document::Node;
+use crate::upstream::piece::{End, MOST_CALLS, Piece, ToolCall};
 
 /// Where turns are sent.
 pub(super) const CHAT: &str = "/v1/chat/completions";
@@ -104,117 +107,129 @@ fn encode_unanswered_calls(calls: &[ToolCall], body: &mut SlicedBody) {
 }
 
 /// Reads one document of an answer; `None` if it reports a failure. Only a plain one can be a whole answer.
-pub(super) fn decode(document: &Value, plain: bool) -> Option<Piece> {
-    let choices = document.get("choices").and_then(Value::as_array);
-    if reports_failure(document, choices.is_none_or(Vec::is_empty)) {
-        return None;
-    }
-    let mut piece = Piece {
-        id: short_word(document.get("id")),
-        usage: document.get("usage").and_then(read_usage),
-        ..Piece::default()
-    };
+pub(super) fn decode(document: Node<'_>, plain: bool) -> Option<Piece<'_>> {
+    let [choices, id, usage, error, errors, object, detail, words, short_words] =
+        document.fields(["choices", "id", "usage", "error", "errors", "object", "detail", "message", "msg"]);
     // Only the first choice is the answer; a stream of several sends them by turns, told apart by their index.
-    let is_first = |choice: &&Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
-    let Some(choice) = choices.and_then(|choices| choices.iter().find(is_first)) else {
-        return Some(piece);
-    };
-    if choice.get("error").is_some_and(|error| !is_blank(error)) {
+    let mut no_choice = true;
+    let mut first = None;
+    if let Some(choices) = choices {
+        choices.each(|choice| {
+            no_choice = false;
+            let [index] = choice.fields(["index"]);
+            if first.is_none() && index.and_then(Node::number).unwrap_or(0) == 0 {
+                first = Some(choice);
+            }
+        });
+    }
+    // An `error` beside choices is one, too; the other keys only count where there is no choice.
+    let is_there = |value: Option<Node<'_>>| value.is_some_and(|value| !value.is_blank());
+    let is_called_an_error = || object.and_then(Node::text).as_deref() == Some("error");
+    if is_there(error)
+        || is_there(errors)
+        || no_choice && (is_called_an_error() || [detail, words, short_words].into_iter().any(is_there))
+    {
         return None;
     }
-    let message = match (choice.get("delta"), choice.get("message")) {
-        (_, Some(message)) if message.is_object() => {
+    let mut piece = Piece { id: id.and_then(short_word), usage: usage.and_then(read_usage), ..Piece::default() };
+    let Some(choice) = first else { return Some(piece) };
+    let [error, delta, message, finish_reason] = choice.fields(["error", "delta", "message", "finish_reason"]);
+    if is_there(error) {
+        return None;
+    }
+    let message = match message.filter(|message| message.is_object()) {
+        Some(message) => {
             piece.whole = plain;
             Some(message)
         }
-        (delta, _) => delta,
+        None => delta,
     };
-    piece.end = match choice.get("finish_reason") {
-        Some(Value::String(word)) if !word.is_empty() => Some(End::from_word(word)),
-        // A whole answer that has the field and no word in it was cut (Ollama's repetition guard).
-        Some(_) if piece.whole => Some(End::NotAnEnd),
-        _ => None,
+    piece.end = match finish_reason {
+        None => None,
+        Some(reason) => match reason.text() {
+            Some(word) if !word.is_empty() => Some(End::from_word(&word)),
+            // A whole answer that has the field and no word in it was cut (Ollama's repetition guard).
+            _ => piece.whole.then_some(End::NotAnEnd),
+        },
     };
     if let Some(message) = message {
-        let (text, reasoning_parts) = read_content(message.get("content"))?;
-        piece.text = text;
         // vLLM, Ollama and LM Studio write `reasoning`, llama.cpp and SGLang `reasoning_content`, others `thinking`.
-        let reasoning = ["reasoning_content", "reasoning", "thinking"];
-        piece.reasoning = reasoning_parts || reasoning.iter().any(|key| !message.get(key).is_none_or(is_blank));
-        piece.tool_calls = read_calls(message);
+        let [content, reasoning_content, reasoning, thinking, tool_calls, function_call] =
+            message.fields(["content", "reasoning_content", "reasoning", "thinking", "tool_calls", "function_call"]);
+        let (text, reasoning_parts) = read_content(content)?;
+        piece.text = text;
+        piece.reasoning = reasoning_parts || [reasoning_content, reasoning, thinking].into_iter().any(is_there);
+        piece.tool_calls = read_calls(tool_calls, function_call);
     }
     Some(piece)
 }
 
-/// Whether a document is an error in one of the shapes that servers use inside a 200. An `error` beside choices is one, too;
-/// the other keys only count where there is no choice.
-fn reports_failure(document: &Value, no_choice: bool) -> bool {
-    let is_there = |key: &&str| document.get(key).is_some_and(|value| !is_blank(value));
-    ["error", "errors"].iter().any(is_there)
-        || no_choice
-            && (document.get("object").and_then(Value::as_str) == Some("error")
-                || ["detail", "message", "msg"].iter().any(is_there))
-}
-
-fn is_blank(value: &Value) -> bool {
-    value.is_null() || value.as_str() == Some("")
-}
-
 /// The text of a content, and whether reasoning stood beside it. Content is a string, nothing, or (in odd template paths of
 /// llama.cpp, and from fronts) an array of parts, of which only text is the answer. Anything else is no answer.
-fn read_content(content: Option<&Value>) -> Option<(String, bool)> {
-    match content {
-        None | Some(Value::Null) => Some((String::new(), false)),
-        Some(Value::String(text)) => Some((text.clone(), false)),
-        Some(Value::Array(parts)) => {
-            let is_text =
-                |part: &&Value| matches!(part.get("type").and_then(Value::as_str), None | Some("text" | "output_text"));
-            let texts =
-                parts.iter().filter(is_text).map(|part| part.get("text").or(Some(part)).and_then(Value::as_str));
-            Some((texts.collect::<Option<String>>()?, !parts.iter().all(|part| is_text(&part))))
-        }
-        Some(_) => None,
+fn read_content(content: Option<Node<'_>>) -> Option<(Cow<'_, str>, bool)> {
+    let Some(content) = content.filter(|content| !content.is_null()) else { return Some((Cow::Borrowed(""), false)) };
+    if let Some(text) = content.text() {
+        return Some((text, false));
     }
+    let mut whole = Some(String::new());
+    let mut reasoning = false;
+    let is_array = content.each(|part| {
+        let [kind, text] = part.fields(["type", "text"]);
+        let kind = kind.and_then(Node::text);
+        if !matches!(kind.as_deref(), None | Some("text" | "output_text")) {
+            reasoning = true;
+            return;
+        }
+        match (text.unwrap_or(part).text(), &mut whole) {
+            (Some(text), Some(whole)) => whole.push_str(&text),
+            _ => whole = None,
+        }
+    });
+    Some((Cow::Owned(whole.filter(|_| is_array)?), reasoning))
 }
 
 /// The calls of tools in a message, in today's form and in the one before it, which knew a single call without an id.
-fn read_calls(message: &Value) -> Vec<ToolCall> {
-    let word = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let read = |index: usize, id: Option<&Value>, function: Option<&Value>| ToolCall {
-        index,
-        id: word(id),
-        name: word(function.and_then(|function| function.get("name"))),
-        arguments: match function.and_then(|function| function.get("arguments")) {
-            Some(object @ Value::Object(_)) => object.to_string(),
-            text => word(text),
-        },
+fn read_calls(tool_calls: Option<Node<'_>>, function_call: Option<Node<'_>>) -> Vec<ToolCall> {
+    let word = |value: Option<Node<'_>>| value.and_then(Node::text).map(Cow::into_owned).unwrap_or_default();
+    let read = |index: usize, id: Option<Node<'_>>, function: Option<Node<'_>>| {
+        let [name, arguments] = function.map_or([None; 2], |function| function.fields(["name", "arguments"]));
+        let arguments = match arguments.filter(|arguments| arguments.is_object()) {
+            Some(object) => object.as_json().to_owned(),
+            None => word(arguments),
+        };
+        ToolCall { index, id: word(id), name: word(name), arguments }
     };
-    let calls = message.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let calls = calls.iter().enumerate().map(|(place, call)| {
-        let index = call.get("index").and_then(Value::as_u64).map_or(place, |index| index as usize);
-        read(index, call.get("id"), call.get("function"))
-    });
-    let older = message.get("function_call").filter(|call| call.is_object());
-    calls.chain(older.map(|call| read(0, None, Some(call)))).collect()
+    let mut calls = Vec::new();
+    let mut place = 0;
+    if let Some(tool_calls) = tool_calls {
+        tool_calls.each(|call| {
+            if calls.len() < MOST_CALLS {
+                let [index, id, function] = call.fields(["index", "id", "function"]);
+                calls.push(read(index.and_then(Node::number).map_or(place, |index| index as usize), id, function));
+            }
+            place += 1;
+        });
+    }
+    if let Some(older) = function_call.filter(|call| call.is_object()) {
+        calls.push(read(0, None, Some(older)));
+    }
+    calls
 }
 
 /// Counts that are whole numbers; a usage of zeros only is what a server says that counted nothing.
-fn read_usage(usage: &Value) -> Option<Usage> {
-    let count = |key| usage.get(key).and_then(Value::as_u64);
-    let usage = Usage {
-        prompt_tokens: count("prompt_tokens"),
-        completion_tokens: count("completion_tokens"),
-        total_tokens: count("total_tokens"),
-    };
-    let counts = [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens];
-    counts.iter().flatten().any(|&count| count > 0).then_some(usage)
+fn read_usage(usage: Node<'_>) -> Option<Usage> {
+    let counts = usage.fields(["prompt_tokens", "completion_tokens", "total_tokens"]);
+    let [prompt_tokens, completion_tokens, total_tokens] = counts.map(|count| count.and_then(Node::number));
+    let counts = [prompt_tokens, completion_tokens, total_tokens];
+    let counted = counts.iter().flatten().any(|&count| count > 0);
+    counted.then_some(Usage { prompt_tokens, completion_tokens, total_tokens })
 }
 
 /// An id short and clean enough for the app to keep it.
-fn short_word(value: Option<&Value>) -> Option<String> {
-    let word = value?.as_str()?;
+fn short_word(id: Node<'_>) -> Option<Cow<'_, str>> {
+    let word = id.text()?;
     let clean = !word.is_empty() && word.chars().count() <= 200 && !word.chars().any(char::is_control);
-    clean.then(|| word.to_owned())
+    clean.then_some(word)
 }
 
 /// The list of models as a server gives it.
