@@ -104,6 +104,24 @@ fn the_canary_is_found_in_every_alignment_of_base64() {
 }
 
 #[test]
+fn the_output_of_a_weir_is_searched_for_every_form_of_the_canary_and_for_panics() {
+    let shown = [
+        "a text with CANARY-7f3a in it".to_owned(),
+        format!("{:?}", CANARY.as_bytes()),
+        serde_json::to_string(CANARY.as_bytes()).unwrap(),
+        CANARY.bytes().map(|byte| format!("{byte:x}")).collect(),
+        png_uri(1),
+        jpeg_uri(2),
+        "thread 'main' panicked at src/main.rs:1".to_owned(),
+    ];
+    for output in shown {
+        let found = std::panic::catch_unwind(|| assert_no_canary(&format!("first line\n{output}\nlast line"))).is_err();
+        assert!(found, "{output}");
+    }
+    assert_no_canary("INFO turn outcome=\"answered\" status=200");
+}
+
+#[test]
 fn a_body_of_a_size_has_that_size_and_is_json() {
     let body = body_of_size(1000);
     assert_eq!(body.len(), 1000);

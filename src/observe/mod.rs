@@ -3,11 +3,12 @@
 pub mod metrics;
 pub mod turn_record;
 
-use tracing::Metadata;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::Layer as _;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::FilterFn;
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 pub use metrics::Metrics;
@@ -32,16 +33,22 @@ pub fn quiet_panics() {
 
 /// Starts the log on stderr: lines for a person, or one JSON object a line.
 pub fn start_log(level: LevelFilter, json: bool) {
+    // A second start (in tests) keeps the first log.
+    let _ = tracing_subscriber::registry().with(log(level, json)).try_init();
+}
+
+/// The log, as one layer of what hears of events.
+pub fn log<S>(level: LevelFilter, json: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
     // hyper and reqwest write headers and URLs at their verbose levels, so nobody else's events get through at all.
     let ours = FilterFn::new(|event: &Metadata<'_>| event.target().starts_with("weir"));
-    let registry = tracing_subscriber::registry();
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    // A second start (in tests) keeps the first log.
-    let _ = if json {
-        let layer = layer.json().flatten_event(true).with_target(false).with_current_span(false);
-        registry.with(layer.with_filter(ours).with_filter(level)).try_init()
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let layer = if json {
+        layer.json().flatten_event(true).with_current_span(false).boxed()
     } else {
-        let layer = layer.with_target(false).with_ansi(false);
-        registry.with(layer.with_filter(ours).with_filter(level)).try_init()
+        layer.with_ansi(false).boxed()
     };
+    layer.with_filter(ours).with_filter(level).boxed()
 }

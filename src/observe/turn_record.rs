@@ -11,6 +11,8 @@ use super::metrics::Metrics;
 use crate::contract::{Failure, FinishReason, Usage};
 
 const ANSWERED: &str = "answered";
+const FAILED: &str = "failed";
+const PANICKED: &str = "panicked";
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -71,7 +73,7 @@ impl TurnRecord {
         match failure {
             None => self.write(ANSWERED, None),
             Some(failure) => {
-                let outcome = if failure.status.is_client_error() { "refused" } else { "failed" };
+                let outcome = if failure.status.is_client_error() { "refused" } else { FAILED };
                 self.write(outcome, Some(failure));
             }
         }
@@ -110,14 +112,19 @@ impl TurnRecord {
                 )
             };
         }
-        if outcome == "failed" { line!(warn) } else { line!(info) }
+        if outcome == FAILED || outcome == PANICKED { line!(warn) } else { line!(info) }
     }
 }
 
 impl Drop for TurnRecord {
     fn drop(&mut self) {
-        if !self.finished {
-            self.write(if std::thread::panicking() { "panicked" } else { "hung_up" }, None);
+        if self.finished {
+            return;
+        }
+        if std::thread::panicking() {
+            self.write(PANICKED, Some(&Failure::upstream_failure("Weir itself failed; the line before says where")));
+        } else {
+            self.write("hung_up", None);
         }
     }
 }

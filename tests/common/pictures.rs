@@ -126,7 +126,8 @@ pub fn svg() -> Vec<u8> {
     with_canary(b"<svg xmlns=\"http://www.w3.org/2000/svg\"></svg>", b' ')
 }
 
-/// The canary as it looks inside base64, at each of the three alignments, with the plain form first.
+/// The canary as it may be written: plainly (first), inside base64 at each of the three alignments, as a list of numbers
+/// (what Rust makes of bytes that are shown for debugging), and in hexadecimal.
 pub fn canary_forms() -> Vec<String> {
     let mut forms = vec![CANARY.to_owned()];
     for skipped in 0..3 {
@@ -138,5 +139,17 @@ pub fn canary_forms() -> Vec<String> {
         let last = bytes.len() * 8 / 6;
         forms.push(encoded[first..last].to_owned());
     }
+    for separator in [", ", ","] {
+        let numbers: Vec<String> = CANARY.bytes().map(|byte| byte.to_string()).collect();
+        forms.push(numbers.join(separator));
+    }
+    let hexadecimal: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
+    forms.push(hexadecimal.to_uppercase());
+    forms.push(hexadecimal);
     forms
+}
+
+/// Whether any form of the canary stands in it.
+pub fn shows_canary(text: &str) -> bool {
+    canary_forms().iter().any(|form| text.contains(form))
 }

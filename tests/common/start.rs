@@ -185,7 +185,8 @@ impl Builder {
         file
     }
 
-    fn spawn(&self, command_words: &[&str]) -> (TempDir, Child) {
+    /// Writes the configuration into a folder of its own and starts the command that is made with the path of the file.
+    pub fn launch(&self, command: impl FnOnce(&Path) -> Command) -> (TempDir, Child) {
         let directory = TempDir::new().unwrap();
         let token = self.token_file.clone().unwrap_or_else(|| [&self.token[..], b"\n"].concat());
         let token_file = directory.path().join("adapter.token");
@@ -193,13 +194,21 @@ impl Builder {
         std::fs::set_permissions(&token_file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let file = directory.path().join("adapter.toml");
         std::fs::write(&file, self.configuration(directory.path())).unwrap();
-        let mut command = weir_command();
-        command.args(command_words).arg("--config").arg(&file).current_dir(directory.path());
+        let mut command = command(&file);
+        command.current_dir(directory.path());
         for (name, value) in &self.environment {
             command.env(name, value);
         }
         let child = command.spawn().unwrap();
         (directory, child)
+    }
+
+    fn spawn(&self, command_words: &[&str]) -> (TempDir, Child) {
+        self.launch(|file| {
+            let mut command = weir_command();
+            command.args(command_words).arg("--config").arg(file);
+            command
+        })
     }
 
     /// Starts Weir and waits until it serves, but not until it has looked at its model servers.
@@ -242,9 +251,13 @@ impl Weir {
     }
 }
 
-/// The binary, with nothing of the outer environment that it reads, and with proxies that it must not use.
+/// The binary, prepared as [`prepared`] says.
 pub fn weir_command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    prepared(Command::new(env!("CARGO_BIN_EXE_weir")))
+}
+
+/// A command without anything of the outer environment that Weir reads, and with proxies that it must not use.
+pub fn prepared(mut command: Command) -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ADAPTER_")) {
         command.env_remove(name);
     }

@@ -1,8 +1,8 @@
 //! Faults of the answer itself, in a framing that is as it should be.
 use super::common::CANARY;
 use super::connections::{after_sending, sent, turn};
-use super::server::{Fault, Step};
-use super::speech::{ANSWER, Dialect, Speech, chunk, with_length};
+use super::fault::{Fault, Step};
+use super::speech::{Dialect, Speech, chunk, with_length};
 use serde_json::json;
 
 /// A stream that has begun with `begun` and goes on with `then`.
@@ -60,17 +60,17 @@ pub fn ends_in_a_character(speech: Speech) -> Fault {
     sent([head.as_bytes(), bytes].concat())
 }
 pub fn half_a_character_in_a_whole_answer(speech: Speech) -> Fault {
-    let marked = speech.whole(&format!("{ANSWER} ?")).into_bytes();
+    let marked = speech.whole(&format!("{} ?", speech.text)).into_bytes();
     let body: Vec<u8> = marked.into_iter().map(|byte| if byte == b'?' { 0xC3 } else { byte }).collect();
     let head = speech.head_with_length(body.len());
     sent([head.as_bytes(), &body].concat())
 }
 pub fn hang_after_the_end(speech: Speech) -> Fault {
-    let whole = speech.chunked_head() + &chunk(&(speech.piece(ANSWER) + &speech.end("stop")));
+    let whole = speech.chunked_head() + &chunk(&(speech.piece(speech.text) + &speech.end("stop")));
     after_sending(whole, Step::Hang)
 }
 pub fn lost_after_the_end(speech: Speech) -> Fault {
-    let whole = speech.chunked_head() + &chunk(&(speech.piece(ANSWER) + &speech.end("stop")));
+    let whole = speech.chunked_head() + &chunk(&(speech.piece(speech.text) + &speech.end("stop")));
     after_sending(whole, Step::Close)
 }
 
@@ -107,7 +107,7 @@ pub fn garbage_body(speech: Speech) -> Fault {
     sent(speech.answer(&format!("\u{1}\u{2}{CANARY}\u{0}")))
 }
 pub fn half_a_json(speech: Speech) -> Fault {
-    let piece = speech.piece(ANSWER);
+    let piece = speech.piece(speech.text);
     let end = piece.find(CANARY).unwrap();
     let broken = format!("{}\n\n{}{}", &piece[..end], speech.end("stop"), speech.done_mark());
     sent(speech.answer(&broken))
@@ -140,7 +140,7 @@ pub fn overflow_in_the_middle(speech: Speech) -> Fault {
     sent(speech.answer(&(speech.half() + &speech.failure("Context size has been exceeded."))))
 }
 pub fn failure_after_the_end(speech: Speech) -> Fault {
-    let ended = speech.piece(ANSWER) + &speech.end("stop");
+    let ended = speech.piece(speech.text) + &speech.end("stop");
     sent(speech.answer(&(ended + &speech.failure("the runner has crashed"))))
 }
 
@@ -209,10 +209,10 @@ fn early(bytes: Vec<u8>, then: Step) -> Fault {
     turn(vec![Step::Read(1 << 20), Step::Send(bytes), then])
 }
 pub fn early_answer_then_hang(speech: Speech) -> Fault {
-    early(speech.answer(&speech.whole(ANSWER)).into_bytes(), Step::Hang)
+    early(speech.answer(&speech.whole(speech.text)).into_bytes(), Step::Hang)
 }
 pub fn early_answer_then_close(speech: Speech) -> Fault {
-    early(speech.answer(&speech.whole(ANSWER)).into_bytes(), Step::Close)
+    early(speech.answer(&speech.whole(speech.text)).into_bytes(), Step::Close)
 }
 pub fn early_413_then_close(speech: Speech) -> Fault {
     let body = speech.refusal("the body is over the limit");

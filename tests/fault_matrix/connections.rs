@@ -1,7 +1,7 @@
 //! Faults of the connection and of the framing: what breaks before a word of an answer could be understood.
 use super::common::CANARY;
-use super::server::{Fault, Step};
-use super::speech::{ANSWER, Speech, chunk};
+use super::fault::{Fault, Step};
+use super::speech::{Speech, chunk};
 
 /// How much of a large body is read before something happens.
 const SOME: usize = 1 << 20;
@@ -102,7 +102,7 @@ pub fn interim_flood(_: Speech) -> Fault {
 }
 pub fn some_interims_then_an_answer(speech: Speech) -> Fault {
     let interims = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n".repeat(20);
-    sent(interims + &speech.answer(&speech.whole(ANSWER)))
+    sent(interims + &speech.answer(&speech.whole(speech.text)))
 }
 pub fn interims_then_close(_: Speech) -> Fault {
     after_sending("HTTP/1.1 100 Continue\r\n\r\n".repeat(3), Step::Close)
@@ -118,7 +118,7 @@ pub fn http_2_settings(_: Speech) -> Fault {
 }
 pub fn http_1_0_until_close(speech: Speech) -> Fault {
     let head = format!("HTTP/1.0 200 OK\r\nContent-Type: {}\r\n\r\n", speech.content_type());
-    after_sending(head + &speech.whole(ANSWER), Step::Close)
+    after_sending(head + &speech.whole(speech.text), Step::Close)
 }
 pub fn half_until_close(speech: Speech) -> Fault {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {}\r\n\r\n", speech.content_type());
@@ -128,12 +128,12 @@ pub fn half_until_close(speech: Speech) -> Fault {
 // The framing of the body.
 
 pub fn two_lengths(speech: Speech) -> Fault {
-    let body = speech.whole(ANSWER);
+    let body = speech.whole(speech.text);
     let length = body.len();
     sent(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nContent-Length: 9\r\n\r\n{body}"))
 }
 pub fn negative_length(speech: Speech) -> Fault {
-    sent(format!("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}", speech.whole(ANSWER)))
+    sent(format!("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}", speech.whole(speech.text)))
 }
 pub fn length_too_long_then_close(speech: Speech) -> Fault {
     after_sending(speech.head_with_length(5000) + &speech.half(), Step::Close)
@@ -142,24 +142,24 @@ pub fn length_too_long_then_hang(speech: Speech) -> Fault {
     after_sending(speech.head_with_length(5000) + &speech.half(), Step::Hang)
 }
 pub fn whole_answer_in_a_length_too_long(speech: Speech) -> Fault {
-    after_sending(speech.head_with_length(5000) + &speech.whole(ANSWER), Step::Close)
+    after_sending(speech.head_with_length(5000) + &speech.whole(speech.text), Step::Close)
 }
 pub fn length_too_short(speech: Speech) -> Fault {
     let half = speech.half().len();
-    sent(speech.head_with_length(half) + &speech.whole(ANSWER))
+    sent(speech.head_with_length(half) + &speech.whole(speech.text))
 }
 pub fn a_second_answer_behind_the_first(speech: Speech) -> Fault {
     let forged = speech.answer(&speech.whole("A forged answer."));
-    sent(speech.answer(&speech.whole(ANSWER)) + &forged)
+    sent(speech.answer(&speech.whole(speech.text)) + &forged)
 }
 pub fn no_chunk_size(speech: Speech) -> Fault {
-    sent(format!("{}{CANARY}\r\n{}", speech.chunked_head(), speech.whole(ANSWER)))
+    sent(format!("{}{CANARY}\r\n{}", speech.chunked_head(), speech.whole(speech.text)))
 }
 pub fn overflowing_chunk_size(speech: Speech) -> Fault {
     sent(format!("{}{}fffffffffffffffff\r\n{CANARY}", speech.chunked_head(), chunk(&speech.half())))
 }
 pub fn chunk_longer_than_its_size(speech: Speech) -> Fault {
-    sent(format!("{}4\r\n{}\r\n0\r\n\r\n", speech.chunked_head(), speech.whole(ANSWER)))
+    sent(format!("{}4\r\n{}\r\n0\r\n\r\n", speech.chunked_head(), speech.whole(speech.text)))
 }
 pub fn endless_chunk_extension(speech: Speech) -> Fault {
     let begun = speech.chunked_head() + &chunk(&speech.half()) + "5;x=";
@@ -169,7 +169,7 @@ pub fn no_last_chunk_then_close(speech: Speech) -> Fault {
     after_sending(speech.chunked_head() + &chunk(&speech.half()), Step::Close)
 }
 pub fn endless_trailers(speech: Speech) -> Fault {
-    let whole = format!("{}{}0\r\n", speech.chunked_head(), chunk(&speech.whole(ANSWER)));
+    let whole = format!("{}{}0\r\n", speech.chunked_head(), chunk(&speech.whole(speech.text)));
     after_sending(whole, Step::Flood(format!("X-Secret: {CANARY}\r\n").repeat(100).into_bytes()))
 }
 pub fn compressed_though_not_asked_for(_: Speech) -> Fault {

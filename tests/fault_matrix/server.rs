@@ -1,5 +1,6 @@
 //! A model server that follows the rules until it is told to break them, from the moment of accepting on.
 use super::common::ReservedPort;
+use super::fault::{Fault, Step};
 use super::speech::Dialect;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,40 +18,6 @@ const DRIP: Duration = Duration::from_millis(15);
 
 /// Between two writes of a stream.
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// One thing that the server does with a turn. The head of the request is read before the first of them.
-#[derive(Clone, Debug)]
-pub enum Step {
-    /// Read this much of the request's body.
-    Read(usize),
-    /// Read what is left of the request's body.
-    ReadAll,
-    /// Read one byte after another, with pauses, as long as the cell lasts.
-    ReadSlowly,
-    /// Write.
-    Send(Vec<u8>),
-    /// Write this again and again, as fast as it is taken, until the other side hangs up.
-    Flood(Vec<u8>),
-    /// The same with a short pause between.
-    Stream(Vec<u8>),
-    /// Write this byte by byte, again and again, until the other side hangs up.
-    Drip(Vec<u8>),
-    /// Do nothing until the other side hangs up or the cell ends.
-    Hang,
-    /// End the connection in order, and read until the other side has ended it, too.
-    Close,
-    /// Cut the connection.
-    Reset,
-}
-
-/// What happens to turns while it is in force.
-#[derive(Clone, Debug, Default)]
-pub struct Fault {
-    /// Done with a connection before anything is read from it.
-    pub at_accept: Option<Step>,
-    /// Done with a turn.
-    pub steps: Vec<Step>,
-}
 
 #[derive(Debug, Default)]
 struct State {
@@ -217,7 +184,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
         return;
     }
     exchange.read_body(usize::MAX);
-    let answer = if is_turn { shared.dialect.good_turn() } else { shared.dialect.discovery(&target) };
+    let answer = if is_turn { shared.dialect.good_turn() } else { shared.dialect.discovery(&target, "m") };
     let _ = exchange.stream.write_all(&answer);
     exchange.close();
 }

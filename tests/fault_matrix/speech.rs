@@ -29,9 +29,11 @@ pub enum Form {
 
 /// How a server of a cell speaks.
 #[derive(Clone, Copy, Debug)]
-pub struct Speech {
+pub struct Speech<'a> {
     pub dialect: Dialect,
     pub form: Form,
+    /// The text of its whole answers; the canary is in it.
+    pub text: &'a str,
 }
 
 impl Dialect {
@@ -54,9 +56,11 @@ impl Dialect {
         if self == Self::Ollama { "application/x-ndjson" } else { "text/event-stream" }
     }
 
-    /// The answer to anything but a turn.
-    pub fn discovery(self, target: &str) -> Vec<u8> {
-        let list = |owner: &str| json!({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": owner}]});
+    /// The answer to anything but a turn, of a server with this one model.
+    pub fn discovery(self, target: &str, model: &str) -> Vec<u8> {
+        let list =
+            |owner: &str| json!({"object": "list", "data": [{"id": model, "object": "model", "owned_by": owner}]});
+        let tagged = format!("{model}:latest");
         let answer = match (self, target) {
             (Self::OpenAi, "/v1/models") => list("somebody"),
             (Self::LlamaCpp, "/v1/models") => list("llamacpp"),
@@ -66,7 +70,7 @@ impl Dialect {
             (Self::Vllm, "/version") => json!({"version": "0.33.0"}),
             (Self::Vllm, "/tokenize") => json!({"count": 9}),
             (Self::Ollama, "/api/tags") => {
-                json!({"models": [{"name": "m:latest", "model": "m:latest", "digest": "1"}]})
+                json!({"models": [{"name": tagged, "model": tagged, "digest": "1"}]})
             }
             (Self::Ollama, "/api/version") => json!({"version": "0.33.0"}),
             (Self::Ollama, "/api/ps") => json!({"models": []}),
@@ -76,18 +80,14 @@ impl Dialect {
         with_length(200, "application/json", answer.to_string().as_bytes(), "Connection: close\r\n")
     }
 
-    fn streamed(self) -> Speech {
-        Speech { dialect: self, form: Form::Stream }
-    }
-
     /// A turn answered well, on a connection that ends after it.
     pub fn good_turn(self) -> Vec<u8> {
-        let body = self.streamed().whole(FINE);
+        let body = Speech { dialect: self, form: Form::Stream, text: FINE }.whole(FINE);
         with_length(200, self.stream_type(), body.as_bytes(), "Connection: close\r\n")
     }
 }
 
-impl Speech {
+impl Speech<'_> {
     fn frame(self, document: &Value) -> String {
         match (self.dialect, self.form) {
             (_, Form::Plain) => document.to_string(),
@@ -155,7 +155,7 @@ impl Speech {
         match self.form {
             Form::Stream => self.piece("The whole"),
             Form::Plain => {
-                let whole = self.whole(ANSWER);
+                let whole = self.whole(self.text);
                 let end = whole.find(CANARY).unwrap();
                 whole[..end].to_owned()
             }

@@ -1,7 +1,7 @@
 //! The cells: for each fault and dialect the status and the code that the phone gets, written down by hand.
 use super::answers::*;
 use super::connections::*;
-use super::server::Fault;
+use super::fault::Fault;
 use super::speech::{Form, Speech};
 use Form::{Plain, Stream};
 use Request::{Large, Text};
