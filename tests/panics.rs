@@ -59,7 +59,8 @@ fn start(builder: &Builder, test: &str) -> Weir {
 fn refuse_two_of_a_role() -> Script {
     Script::from_fn(|request| {
         if request.messages().len() > 1 {
-            Script::refusal(400, "Conversation roles must alternate user/assistant/user/assistant/...").for_request(request)
+            Script::refusal(400, "Conversation roles must alternate user/assistant/user/assistant/...")
+                .for_request(request)
         } else {
             Script::text(REPLY).for_request(request)
         }

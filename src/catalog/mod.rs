@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::observe::status::UpstreamStatus;
 use crate::settings::{ModelSettings, Settings};
 use crate::upstream::Upstream;
 use crate::upstream::client::ClientError;
@@ -246,6 +247,17 @@ impl Catalog {
     /// Asks for a look soon, after an answer that did not fit what is known.
     pub fn surprised(&self, upstream: usize) {
         self.surprises[upstream].notify_one();
+    }
+
+    /// Each server: whether it answered when it was last asked, and what was said of that in the log.
+    pub fn upstream_statuses(&self) -> Vec<UpstreamStatus> {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = |(upstream, observed): (&Arc<Upstream>, &Observed)| UpstreamStatus {
+            name: upstream.settings.name.clone(),
+            up: observed.state.up,
+            state: observed.said.clone().unwrap_or_else(|| "not asked yet".to_owned()),
+        };
+        self.upstreams.iter().zip(states.iter()).map(status).collect()
     }
 
     /// Each server by its name, and whether it answered when it was last asked.

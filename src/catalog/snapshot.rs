@@ -7,6 +7,7 @@ use bytes::Bytes;
 use wildmatch::WildMatch;
 
 use crate::contract::models::{self, ListedModel};
+use crate::observe::status::ModelStatus;
 use crate::settings::{ModelOverride, ModelSettings, Reasoning};
 use crate::upstream::dialect::{Dialect, Discovery, ModelFacts, Sight};
 
@@ -137,6 +138,24 @@ impl Snapshot {
             images: entry.candidate().and_then(|candidate| candidate.sight.announced()),
         };
         self.entries.iter().map(listed).collect()
+    }
+
+    /// The advertised models and what is known of them, in words for a person.
+    pub fn model_statuses(&self) -> Vec<ModelStatus> {
+        let status = |entry: &Entry| {
+            let candidate = entry.candidate();
+            ModelStatus {
+                id: entry.id.clone(),
+                default: self.default.as_ref() == Some(&entry.id),
+                images: candidate.and_then(|candidate| match candidate.sight {
+                    Sight::Sees(_) => Some(true),
+                    Sight::Blind(_) => Some(false),
+                    Sight::Unknown => None,
+                }),
+                context: candidate.and_then(|candidate| candidate.context),
+            }
+        };
+        self.entries.iter().map(status).collect()
     }
 
     /// Whether a server has told of the model that a request means by this name, or by none.

@@ -1,6 +1,7 @@
-//! What a person can see of Weir: its log and its metrics. Neither ever holds a token, a text, a picture or an upstream's words.
+//! What a person can see of Weir: its log, its metrics, and its status. Neither ever holds a token, a text, a picture or an upstream's words.
 
 pub mod metrics;
+pub mod status;
 pub mod turn_record;
 
 use tracing::level_filters::LevelFilter;
@@ -12,7 +13,17 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 pub use metrics::Metrics;
+pub use status::{RecentTurns, Status};
 pub use turn_record::TurnRecord;
+
+/// Where turns that ended are counted and remembered.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// What is counted since the start.
+    pub metrics: Metrics,
+    /// The last turns.
+    pub recent: RecentTurns,
+}
 
 /// Makes a panic one line without its message, which can quote what was being worked on; the place is enough to mend it.
 pub fn quiet_panics() {

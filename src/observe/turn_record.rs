@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::metrics::Metrics;
+use super::Ledger;
+use super::metrics::CountedTurn;
+use super::status::{TurnStatus, milliseconds};
 use crate::contract::{Failure, FinishReason, Usage};
 
 const ANSWERED: &str = "answered";
@@ -22,7 +24,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub struct TurnRecord {
     id: u64,
     since: Instant,
-    metrics: Arc<Metrics>,
+    ledger: Arc<Ledger>,
     finished: bool,
     /// Bytes of the request body.
     pub bytes: u64,
@@ -48,11 +50,11 @@ pub struct TurnRecord {
 
 impl TurnRecord {
     /// A record of a turn whose request body is complete since `since`.
-    pub fn new(since: Instant, bytes: u64, metrics: Arc<Metrics>) -> Self {
+    pub fn new(since: Instant, bytes: u64, ledger: Arc<Ledger>) -> Self {
         TurnRecord {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             since,
-            metrics,
+            ledger,
             finished: false,
             bytes,
             messages: 0,
@@ -81,13 +83,37 @@ impl TurnRecord {
 
     fn write(&self, outcome: &'static str, failure: Option<&Failure>) {
         let code = failure.and_then(|failure| failure.code).map(|code| code.as_str());
-        self.metrics.count_turn(outcome, code);
         let status = match (outcome, failure) {
             (_, Some(failure)) => Some(failure.status.as_u16()),
             (ANSWERED, None) => Some(200),
             _ => None,
         };
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let total = self.since.elapsed();
+        let usage = self.usage.unwrap_or_default();
+        let reason = failure.map(|failure| failure.message.as_ref());
+        self.ledger.metrics.count(&CountedTurn {
+            outcome,
+            code,
+            total,
+            queued: self.queued,
+            first_token: self.first_token,
+            usage: self.usage,
+            repairs: &self.repairs,
+        });
+        self.ledger.recent.remember(TurnStatus {
+            turn: self.id,
+            seconds_ago: 0,
+            outcome: outcome.to_owned(),
+            status,
+            code: code.map(str::to_owned),
+            reason: reason.map(str::to_owned),
+            model: self.model.clone(),
+            queue_milliseconds: milliseconds(self.queued),
+            first_token_milliseconds: self.first_token.map(milliseconds),
+            total_milliseconds: milliseconds(total),
+            completion_tokens: usage.completion_tokens,
+            repairs: self.repairs.iter().map(|&repair| repair.to_owned()).collect(),
+        });
         macro_rules! line {
             ($level:ident) => {
                 $level!(
@@ -95,7 +121,7 @@ impl TurnRecord {
                     outcome,
                     status,
                     code,
-                    reason = failure.map(|failure| failure.message.as_ref()),
+                    reason,
                     model = self.model.as_deref(),
                     upstream = self.upstream.as_deref(),
                     messages = self.messages,
@@ -103,9 +129,9 @@ impl TurnRecord {
                     bytes = self.bytes,
                     queue_ms = milliseconds(self.queued),
                     first_token_ms = self.first_token.map(milliseconds),
-                    total_ms = milliseconds(self.since.elapsed()),
-                    prompt_tokens = self.usage.and_then(|usage| usage.prompt_tokens),
-                    completion_tokens = self.usage.and_then(|usage| usage.completion_tokens),
+                    total_ms = milliseconds(total),
+                    prompt_tokens = usage.prompt_tokens,
+                    completion_tokens = usage.completion_tokens,
                     finish_reason = self.finish_reason.map(|reason| reason.as_str()),
                     repairs = (!self.repairs.is_empty()).then(|| self.repairs.join(",")),
                     "turn"

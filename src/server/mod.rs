@@ -12,12 +12,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::catalog::Catalog;
-use crate::observe::Metrics;
+use crate::observe::Ledger;
 use crate::settings::Settings;
 use crate::turn::Turns;
 use crate::upstream::classify::Classifier;
@@ -66,7 +67,8 @@ impl Drop for Service {
 #[derive(Debug)]
 pub struct Adapter {
     service: RwLock<Arc<Service>>,
-    metrics: Arc<Metrics>,
+    ledger: Arc<Ledger>,
+    started: Instant,
     stopping_turns: CancellationToken,
 }
 
@@ -77,7 +79,8 @@ impl Adapter {
     /// A client toward a model server cannot be made from the settings.
     pub fn new(settings: Settings, classifier: Classifier) -> Result<Self, ClientError> {
         let service = RwLock::new(Arc::new(Service::new(settings, classifier)?));
-        Ok(Adapter { service, metrics: Arc::default(), stopping_turns: CancellationToken::new() })
+        let stopping_turns = CancellationToken::new();
+        Ok(Adapter { service, ledger: Arc::default(), started: Instant::now(), stopping_turns })
     }
 
     /// Goes on with other settings and tokens. Turns that run are not cut; ports, `limits.connections`, the timeouts of

@@ -20,15 +20,19 @@ use super::intake::{NotReceived, Received};
 use super::peer::Peer;
 use super::{Adapter, Service};
 use crate::contract::{Conversation, Failure};
-use crate::observe::TurnRecord;
 use crate::observe::metrics::Gauges;
+use crate::observe::{Status, TurnRecord};
 
-/// The contract's two routes.
+/// Where `weir status` asks. It is no route of the contract, and the app never asks for it; it wants the same token.
+pub const STATUS: &str = "/weir/status";
+
+/// The contract's two routes, and the one for `weir status`.
 pub fn contract(adapter: Arc<Adapter>) -> Router {
-    let routes = Router::new().route("/v1/models", only_get(get(models))).route(
-        "/v1/chat/completions",
-        post(chat).fallback(|| async { answer_failure(&Failure::wrong_method("POST")) }),
-    );
+    let chat = post(chat).fallback(|| async { answer_failure(&Failure::wrong_method("POST")) });
+    let routes = Router::new()
+        .route("/v1/models", only_get(get(models)))
+        .route("/v1/chat/completions", chat)
+        .route(STATUS, only_get(get(status)));
     guarded(routes, adapter)
 }
 
@@ -127,7 +131,7 @@ async fn chat(State(adapter): State<Arc<Adapter>>, request: Request) -> Response
 /// One turn, from its complete body to its answer. Its clock starts here.
 async fn run_turn(adapter: &Adapter, service: &Service, received: Received) -> Result<Vec<u8>, Failure> {
     let since = Instant::now();
-    let mut record = TurnRecord::new(since, received.body.len() as u64, Arc::clone(&adapter.metrics));
+    let mut record = TurnRecord::new(since, received.body.len() as u64, Arc::clone(&adapter.ledger));
     let result = async {
         let conversation = Conversation::parse(&received.body, service.settings.limits.image)?;
         record.messages = conversation.messages.len();
@@ -146,13 +150,29 @@ async fn run_turn(adapter: &Adapter, service: &Service, received: Received) -> R
     result
 }
 
+async fn status(State(adapter): State<Arc<Adapter>>) -> Response<Body> {
+    let service = adapter.service();
+    let (running, queued) = service.turns.load();
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        up_seconds: adapter.started.elapsed().as_secs(),
+        running,
+        queued,
+        upstreams: service.catalog.upstream_statuses(),
+        models: service.catalog.now().model_statuses(),
+        turns: adapter.ledger.recent.list(),
+    };
+    // Plain values only: nothing in it can fail to become JSON.
+    answer_json(StatusCode::OK, serde_json::to_vec(&status).unwrap_or_default().into())
+}
+
 async fn scrape(State(adapter): State<Arc<Adapter>>) -> Response<Body> {
     let service = adapter.service();
     let (running, queued) = service.turns.load();
     let upstreams = service.catalog.liveness();
     let gauges = Gauges { running, queued, bytes_in_flight: service.intake.in_flight(), upstreams };
-    let mut response = Response::new(Body::from(adapter.metrics.to_text(&gauges)));
-    let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let mut response = Response::new(Body::from(adapter.ledger.metrics.to_text(&gauges)));
+    let text = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, text);
     response
 }
