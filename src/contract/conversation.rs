@@ -11,6 +11,7 @@ use serde::de::value::{BytesDeserializer, MapAccessDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::abridged::Abridged;
 use super::disclosure::{HISTORICAL_IMAGE, OMITTED_ATTACHMENT};
 use super::failure::Failure;
 use super::image::Image;
@@ -80,18 +81,21 @@ impl Conversation {
     /// 400 for what is malformed by the contract's rules (conformance sections E to I), 413 `image_too_large` for a picture of the
     /// current turn over the cap. The messages name the place and never quote the request.
     pub fn parse(body: &Bytes, image_cap: Option<u64>) -> Result<Self, Failure> {
-        let text = std::str::from_utf8(body).map_err(|_| Failure::malformed("the body is not UTF-8"))?;
-        let request: Object<RawRequest<'_>> = serde_json::from_str(text).map_err(|error| not_a_request(&error))?;
+        let body = Abridged::of(body).ok_or_else(|| Failure::malformed("the body is not valid JSON in UTF-8"))?;
+        let request: Object<RawRequest<'_>> =
+            serde_json::from_str(body.text()).map_err(|error| not_a_request(&error))?;
         let request = request.0;
         let messages = request.messages.ok_or_else(|| Failure::malformed("messages must be a non-empty array"))?;
         let Some(last) = messages.len().checked_sub(1) else {
             return Err(Failure::malformed("messages must be a non-empty array"));
         };
-        let model = request.model.map_or(Ok(None), read_model)?;
+        let model = request.model.map_or(Ok(None), |model| read_model(&body.literal(model.get())))?;
         let messages = messages
             .into_iter()
             .enumerate()
-            .map(|(index, message)| MessageReader { body, image_cap, index, current: index == last }.read(&message.0))
+            .map(|(index, message)| {
+                MessageReader { body: &body, image_cap, index, current: index == last }.read(&message.0)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         if messages[last].role != Role::User {
             return Err(Failure::malformed("the last message must be the user's: it is the current turn"));
@@ -236,8 +240,8 @@ fn not_a_request(error: &serde_json::Error) -> Failure {
 }
 
 /// An absent, `null` or empty model are the same: the app names none.
-fn read_model(raw: &RawValue) -> Result<Option<String>, Failure> {
-    match serde_json::from_str::<String>(raw.get()) {
+fn read_model(literal: &[u8]) -> Result<Option<String>, Failure> {
+    match serde_json::from_slice::<String>(literal) {
         Ok(name) if name.is_empty() => Ok(None),
         Ok(name) => Ok(Some(name)),
         Err(_) => Err(Failure::malformed("model must be a string")),
@@ -246,7 +250,7 @@ fn read_model(raw: &RawValue) -> Result<Option<String>, Failure> {
 
 /// Reads one message; knows where it stands, because the current turn is held to more than the history.
 struct MessageReader<'a> {
-    body: &'a Bytes,
+    body: &'a Abridged<'a>,
     image_cap: Option<u64>,
     index: usize,
     current: bool,
@@ -273,7 +277,7 @@ impl MessageReader<'_> {
     }
 
     fn text(&self, literal: &str) -> Result<Text, Failure> {
-        Text::from_literal(literal, self.body)
+        Text::from_literal(&self.body.literal(literal))
             .ok_or_else(|| self.malformed("a text holds an escape that is no Unicode character"))
     }
 
@@ -326,10 +330,10 @@ impl MessageReader<'_> {
     }
 }
 
-fn read_image(raw: &RawPart<'_>, body: &Bytes) -> Result<Image, &'static str> {
+fn read_image(raw: &RawPart<'_>, body: &Abridged<'_>) -> Result<Image, &'static str> {
     const NO_URL: &str = "image_url must be an object whose url is a string";
     let object: Object<RawImageUrl<'_>> =
         raw.image_url.and_then(|object| serde_json::from_str(object.get()).ok()).ok_or(NO_URL)?;
     let url = object.0.url.map(RawValue::get).filter(|url| url.starts_with('"')).ok_or(NO_URL)?;
-    Image::from_literal(url, body)
+    Image::from_literal(&body.literal(url))
 }

@@ -16,16 +16,16 @@ impl std::fmt::Debug for Text {
 }
 
 impl Text {
-    /// Takes a raw JSON string literal, quotes included, that is a part of `body`.
+    /// Takes a raw JSON string literal of the body, quotes included.
     ///
     /// `None` if an escape of it is a lone surrogate, which is no text: strict JSON readers downstream refuse it.
-    pub(super) fn from_literal(literal: &str, body: &Bytes) -> Option<Self> {
-        let inside = literal.strip_prefix('"')?.strip_suffix('"')?;
-        let may_hold_surrogates = memchr::memmem::find(inside.as_bytes(), b"\\u").is_some();
-        if may_hold_surrogates && serde_json::from_str::<String>(literal).is_err() {
+    pub(super) fn from_literal(literal: &Bytes) -> Option<Self> {
+        let inside = literal.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        let may_hold_surrogates = memchr::memmem::find(inside, b"\\u").is_some();
+        if may_hold_surrogates && serde_json::from_slice::<String>(literal).is_err() {
             return None;
         }
-        Some(Text(body.slice_ref(inside.as_bytes())))
+        Some(Text(literal.slice_ref(inside)))
     }
 
     /// One of Weir's own sentences; it must need no escaping.
@@ -54,9 +54,7 @@ mod tests {
     use super::*;
 
     fn text(literal: &str) -> Option<Text> {
-        let body = Bytes::copy_from_slice(literal.as_bytes());
-        let borrowed = std::str::from_utf8(&body).unwrap();
-        Text::from_literal(borrowed, &body)
+        Text::from_literal(&Bytes::copy_from_slice(literal.as_bytes()))
     }
 
     #[test]
