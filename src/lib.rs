@@ -1,10 +1,11 @@
 //! Weir: the adapter between the Conduck app and the model server that a person runs at home.
 //!
 //! Who may use whom goes one way: `cli -> server -> turn -> catalog -> upstream -> contract`; a later one never uses an earlier
-//! one. `settings` and `observe` are used by all and use only `contract`, which uses nothing of ours.
+//! one. `settings` and `observe` are used by all and use only `contract`, which uses nothing of ours but the reader in [`json`].
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | [`json`] | JSON that is read where it stands; used by `contract` and `upstream`, and uses nothing of ours |
 //! | [`contract`] | the Conduck contract as types and pure functions |
 //! | [`settings`] | `adapter.toml` and the environment, read and validated |
 //! | [`observe`] | log and metrics |
@@ -19,6 +20,7 @@ pub mod catalog;
 pub mod cli;
 pub mod contract;
 pub mod demo;
+pub mod json;
 pub mod observe;
 pub mod server;
 pub mod settings;

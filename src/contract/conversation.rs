@@ -3,19 +3,14 @@
 //! The parse borrows from the body: text and pictures stay slices of it. Anything that carries content is kept, replaced
 //! in its place by a disclosure, or refused; nothing is dropped.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
-use serde::Deserialize;
-use serde::de::value::{BytesDeserializer, MapAccessDeserializer};
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
 use super::abridged::Abridged;
 use super::disclosure::{HISTORICAL_IMAGE, OMITTED_ATTACHMENT};
 use super::failure::Failure;
 use super::image::Image;
 use super::text::Text;
+use crate::json::{self, Node};
 
 /// Who speaks. The contract knows these two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,19 +77,18 @@ impl Conversation {
     /// current turn over the cap. The messages name the place and never quote the request.
     pub fn parse(body: &Bytes, image_cap: Option<u64>) -> Result<Self, Failure> {
         let body = Abridged::of(body).ok_or_else(|| Failure::malformed("the body is not valid JSON in UTF-8"))?;
-        let request: Object<RawRequest<'_>> =
-            serde_json::from_str(body.text()).map_err(|error| not_a_request(&error))?;
-        let request = request.0;
-        let messages = request.messages.ok_or_else(|| Failure::malformed("messages must be a non-empty array"))?;
-        let Some(last) = messages.len().checked_sub(1) else {
-            return Err(Failure::malformed("messages must be a non-empty array"));
-        };
-        let model = request.model.map_or(Ok(None), |model| read_model(&body.literal(model.get())))?;
-        let messages = messages
+        let [messages, model] =
+            json::read_object(body.text(), ["messages", "model"]).map_err(|error| not_a_request(&error))?;
+        let mut nodes = Vec::new();
+        let is_array = messages.is_some_and(|messages| messages.each(|message| nodes.push(message)));
+        let last = nodes.len().checked_sub(1).filter(|_| is_array);
+        let last = last.ok_or_else(|| Failure::malformed("messages must be a non-empty array"))?;
+        let model = model.map_or(Ok(None), |model| read_model(&body.literal(model.as_json())))?;
+        let messages = nodes
             .into_iter()
             .enumerate()
             .map(|(index, message)| {
-                MessageReader { body: &body, image_cap, index, current: index == last }.read(&message.0)
+                MessageReader { body: &body, image_cap, index, current: index == last }.read(message)
             })
             .collect::<Result<Vec<_>, _>>()?;
         if messages[last].role != Role::User {
@@ -134,100 +128,6 @@ impl Conversation {
     }
 }
 
-/// A JSON object and nothing else: serde's own structs also accept an array of their fields.
-struct Object<T>(T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ObjectVisitor<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-            type Value = Object<T>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(AnyKeys(map))).map(Object)
-            }
-        }
-        deserializer.deserialize_map(ObjectVisitor(std::marker::PhantomData))
-    }
-}
-
-/// The same map with its keys read as bytes: an unknown key may be any JSON string, even one that is no Unicode text.
-struct AnyKeys<A>(A);
-
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for AnyKeys<A> {
-    type Error = A::Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
-        let Some(Key(key)) = self.0.next_key()? else { return Ok(None) };
-        seed.deserialize(BytesDeserializer::new(&key)).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
-        self.0.next_value_seed(seed)
-    }
-}
-
-struct Key<'de>(Cow<'de, [u8]>);
-
-impl<'de> Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KeyVisitor;
-        impl<'de> Visitor<'de> for KeyVisitor {
-            type Value = Key<'de>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a key")
-            }
-            fn visit_borrowed_bytes<E: serde::de::Error>(self, key: &'de [u8]) -> Result<Self::Value, E> {
-                // Borrowed means that no escape was in it: these bytes stood in the body, where JSON allows no control character.
-                if key.iter().any(|byte| *byte < 0x20) {
-                    return Err(E::custom("a control character in a key"));
-                }
-                Ok(Key(Cow::Borrowed(key)))
-            }
-            fn visit_bytes<E>(self, key: &[u8]) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(key.to_vec())))
-            }
-        }
-        deserializer.deserialize_bytes(KeyVisitor)
-    }
-}
-
-// Interpreted keys given twice are an error of serde's derive; unknown keys are skipped whatever they hold, without being built.
-
-#[derive(Deserialize)]
-struct RawRequest<'a> {
-    #[serde(borrow)]
-    messages: Option<Vec<Object<RawMessage<'a>>>>,
-    #[serde(borrow)]
-    model: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct RawMessage<'a> {
-    #[serde(borrow)]
-    role: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct RawPart<'a> {
-    #[serde(borrow)]
-    r#type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    image_url: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct RawImageUrl<'a> {
-    #[serde(borrow)]
-    url: Option<&'a RawValue>,
-}
-
 /// serde_json's own words can quote the body, so only the kind and the place of its error are told.
 fn not_a_request(error: &serde_json::Error) -> Failure {
     let place = format!("line {}, column {}", error.line(), error.column());
@@ -261,47 +161,56 @@ impl MessageReader<'_> {
         Failure::malformed(format!("messages[{}]: {what}", self.index))
     }
 
-    fn read(&self, raw: &RawMessage<'_>) -> Result<Message, Failure> {
-        let role = match raw.role.map(|role| serde_json::from_str::<String>(role.get())) {
-            Some(Ok(role)) if role == "user" => Role::User,
-            Some(Ok(role)) if role == "assistant" => Role::Assistant,
+    fn read(&self, message: Node<'_>) -> Result<Message, Failure> {
+        let [role, content] = json::read_object(message.as_json(), ["role", "content"])
+            .map_err(|_| self.malformed("a message must be an object, each field once"))?;
+        let role = match role.and_then(Node::text).as_deref() {
+            Some("user") => Role::User,
+            Some("assistant") => Role::Assistant,
             _ => return Err(self.malformed("role must be user or assistant")),
         };
-        let content = raw.content.map(RawValue::get).unwrap_or_default();
-        let parts = match content.as_bytes().first() {
-            Some(b'"') => vec![Part::Text(self.text(content)?)],
-            Some(b'[') => self.parts(content, role)?,
+        let parts = match content {
+            Some(content) if content.is_string() => vec![Part::Text(self.text(content)?)],
+            Some(content) if content.is_array() => self.parts(content, role)?,
             _ => return Err(self.malformed("content must be a string or an array of parts")),
         };
         Ok(Message { role, parts })
     }
 
-    fn text(&self, literal: &str) -> Result<Text, Failure> {
-        Text::from_literal(&self.body.literal(literal))
+    fn text(&self, literal: Node<'_>) -> Result<Text, Failure> {
+        Text::from_literal(&self.body.literal(literal.as_json()))
             .ok_or_else(|| self.malformed("a text holds an escape that is no Unicode character"))
     }
 
-    fn parts(&self, content: &str, role: Role) -> Result<Vec<Part>, Failure> {
-        let raw: Vec<Object<RawPart<'_>>> = serde_json::from_str(content)
-            .map_err(|_| self.malformed("content must be an array of objects, each field once"))?;
-        if raw.is_empty() {
+    fn parts(&self, content: Node<'_>, role: Role) -> Result<Vec<Part>, Failure> {
+        let mut parts = Ok(Vec::new());
+        content.each(|part| {
+            if let Ok(so_far) = &mut parts {
+                match self.part(part, role) {
+                    Ok(part) => so_far.push(part),
+                    Err(failure) => parts = Err(failure),
+                }
+            }
+        });
+        let parts = parts?;
+        if parts.is_empty() {
             return Err(self.malformed("content must not be an empty array"));
         }
-        raw.iter().map(|part| self.part(&part.0, role)).collect()
+        Ok(parts)
     }
 
-    fn part(&self, raw: &RawPart<'_>, role: Role) -> Result<Part, Failure> {
-        let kind: String = raw
-            .r#type
-            .and_then(|kind| serde_json::from_str(kind.get()).ok())
-            .ok_or_else(|| self.malformed("every part needs a type, which is a string"))?;
-        match kind.as_str() {
+    fn part(&self, part: Node<'_>, role: Role) -> Result<Part, Failure> {
+        let [kind, text, image_url] = json::read_object(part.as_json(), ["type", "text", "image_url"])
+            .map_err(|_| self.malformed("content must be an array of objects, each field once"))?;
+        let kind = kind.and_then(Node::text);
+        let kind = kind.ok_or_else(|| self.malformed("every part needs a type, which is a string"))?;
+        match kind.as_ref() {
             "text" => {
-                let literal = raw.text.map(RawValue::get).filter(|literal| literal.starts_with('"'));
-                let literal = literal.ok_or_else(|| self.malformed("the text of a text part must be a string"))?;
-                self.text(literal).map(Part::Text)
+                let text = text.filter(|text| text.is_string());
+                let text = text.ok_or_else(|| self.malformed("the text of a text part must be a string"))?;
+                self.text(text).map(Part::Text)
             }
-            "image_url" => self.image(raw, role),
+            "image_url" => self.image(image_url, role),
             // Prose chosen with care: the app takes some words about content kinds for a photo problem.
             _ if self.current => {
                 Err(self.malformed("parts are of type text or image_url; this one is of another kind"))
@@ -312,8 +221,8 @@ impl MessageReader<'_> {
 
     /// A picture of the current turn is sound or the request is refused; one of an earlier message never blocks the
     /// conversation and is disclosed where it cannot be passed on.
-    fn image(&self, raw: &RawPart<'_>, role: Role) -> Result<Part, Failure> {
-        let image = read_image(raw, self.body);
+    fn image(&self, image_url: Option<Node<'_>>, role: Role) -> Result<Part, Failure> {
+        let image = read_image(image_url, self.body);
         if self.current {
             let image = image.map_err(|what| self.malformed(what))?;
             if self.image_cap.is_some_and(|cap| image.decoded_size() > cap) {
@@ -330,10 +239,9 @@ impl MessageReader<'_> {
     }
 }
 
-fn read_image(raw: &RawPart<'_>, body: &Abridged<'_>) -> Result<Image, &'static str> {
+fn read_image(image_url: Option<Node<'_>>, body: &Abridged<'_>) -> Result<Image, &'static str> {
     const NO_URL: &str = "image_url must be an object whose url is a string";
-    let object: Object<RawImageUrl<'_>> =
-        raw.image_url.and_then(|object| serde_json::from_str(object.get()).ok()).ok_or(NO_URL)?;
-    let url = object.0.url.map(RawValue::get).filter(|url| url.starts_with('"')).ok_or(NO_URL)?;
-    Image::from_literal(&body.literal(url))
+    let [url] = image_url.and_then(|object| json::read_object(object.as_json(), ["url"]).ok()).ok_or(NO_URL)?;
+    let url = url.filter(|url| url.is_string()).ok_or(NO_URL)?;
+    Image::from_literal(&body.literal(url.as_json()))
 }

@@ -21,7 +21,8 @@ impl Text {
     /// `None` if an escape of it is a lone surrogate, which is no text: strict JSON readers downstream refuse it.
     pub(super) fn from_literal(literal: &Bytes) -> Option<Self> {
         let inside = literal.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-        let may_hold_surrogates = memchr::memmem::find(inside, b"\\u").is_some();
+        let may_hold_surrogates =
+            memchr::memchr_iter(b'\\', inside).any(|escape| inside.get(escape + 1) == Some(&b'u'));
         if may_hold_surrogates && serde_json::from_slice::<String>(literal).is_err() {
             return None;
         }

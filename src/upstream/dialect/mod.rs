@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::body::SlicedBody;
 use super::client::{Broken, Client, Fetched};
-use super::document::Node;
 use super::lenient;
 use super::piece::{Piece, ToolCall};
 use crate::contract::{Conversation, ImageKind};
+use crate::json::Node;
 use crate::settings::{Kind, Reasoning};
 use ollama::ShownModels;
 

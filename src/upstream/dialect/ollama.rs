@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::{Dialect, Discovery, DiscoveryError, ModelFacts, Question, Sight, document_of};
 use crate::contract::{ImageKind, Message, Role, Text, Usage};
+use crate::json::Node;
 use crate::settings::Reasoning;
 use crate::upstream::body::SlicedBody;
 use crate::upstream::client::Client;
-use crate::upstream::document::Node;
 use crate::upstream::piece::{End, MOST_CALLS, Piece, ToolCall};
 
 /// Where turns are sent.

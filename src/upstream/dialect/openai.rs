@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::{DiscoveryError, ModelFacts, Question, base_of_path};
 use crate::contract::{ImageKind, Message, Part, Role, Usage};
+use crate::json::Node;
 use crate::settings::Reasoning;
 use crate::upstream::body::SlicedBody;
-use crate::upstream::document::Node;
 use crate::upstream::piece::{End, MOST_CALLS, Piece, ToolCall};
 
 /// Where turns are sent.
