@@ -3,7 +3,9 @@
 mod check;
 mod demo;
 mod healthcheck;
+mod init;
 mod report;
+mod screen;
 mod search;
 mod serve;
 pub mod token;
@@ -36,6 +38,15 @@ enum Command {
     Serve,
     /// Serve the app with a built-in demo engine instead of a model: every reply says that it is a demo's.
     Demo,
+    /// Look for model servers, ask a few questions, and write adapter.toml and a token file.
+    Init {
+        /// Ask nothing and take the usual answers; an adapter.toml that is there is never replaced.
+        #[arg(long)]
+        yes: bool,
+        /// Look at this address instead of the usual ports of this machine; may be given several times.
+        #[arg(long, value_name = "URL")]
+        url: Vec<String>,
+    },
     /// Validate the configuration, ask the model servers what they have, and print what is effective.
     Check {
         /// Also show one generated picture to each model of which nobody knows whether it sees, and say which key to add.
@@ -88,6 +99,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }
         Command::Serve => runtime.block_on(serve::run(config)),
         Command::Demo => runtime.block_on(demo::run()),
+        Command::Init { yes, url } => runtime.block_on(init::run(config, &url, yes)),
         Command::Check { probe_images } => runtime.block_on(check::run(config, probe_images)),
         Command::Healthcheck => runtime.block_on(healthcheck::run(config)),
         Command::Token { output } => token::run(output.as_deref()),
@@ -95,7 +107,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weir: {error}");
+            screen::say_why(&error.to_string());
             match error {
                 CommandError::Configuration(_) => ExitCode::from(2),
                 CommandError::Failed(_) => ExitCode::FAILURE,
@@ -112,6 +124,25 @@ async fn settings_or_search(config: Option<&std::path::Path>) -> Result<Settings
         Err(SettingsError::NothingConfigured) => search::settings(&environment).await,
         Err(refused) => Err(refused.into()),
     }
+}
+
+/// The settings for asking an adapter that runs: only its port and its tokens matter, so no model server is looked for and
+/// nothing is made.
+fn settings_of_running(config: Option<&std::path::Path>) -> Result<Settings, CommandError> {
+    let environment = Environment::from_process();
+    match settings::load(&settings::find(config)?, &environment) {
+        Err(SettingsError::NothingConfigured) => {
+            let token_file = if environment.names_a_token() { PathBuf::new() } else { token::own_path()? };
+            Ok(Settings::found(Vec::new(), &token_file, &environment)?)
+        }
+        settings => Ok(settings?),
+    }
+}
+
+/// How this program was called, for commands that a person is to type: its path, unless it is found without one.
+fn program() -> String {
+    let called = std::env::args_os().next().map(PathBuf::from).filter(|path| path.components().count() > 1);
+    called.map_or_else(|| "weir".to_owned(), |path| settings::as_shell_word(&path))
 }
 
 /// The failure classifier with the person's own rows.
