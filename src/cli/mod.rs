@@ -2,8 +2,10 @@
 
 mod check;
 mod demo;
+pub mod doctor;
 mod healthcheck;
 mod init;
+pub mod png;
 mod report;
 mod screen;
 mod search;
@@ -53,6 +55,15 @@ enum Command {
         #[arg(long)]
         probe_images: bool,
     },
+    /// Ask a running adapter everything that the contract fixes, and look for what around it could bite.
+    Doctor {
+        /// Also show the model a picture with digits.
+        #[arg(long)]
+        deep: bool,
+        /// Print one JSON document instead of lines.
+        #[arg(long)]
+        json: bool,
+    },
     /// Ask the running adapter whether it is well; for container health checks.
     Healthcheck,
     /// Make a new token.
@@ -72,6 +83,9 @@ pub enum CommandError {
     /// Anything else (exit code 1).
     #[error("{0}")]
     Failed(String),
+    /// The same, where the screen has said it all.
+    #[error("it failed, as was shown")]
+    FailedAsShown,
 }
 
 impl From<SettingsError> for CommandError {
@@ -101,16 +115,19 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Command::Demo => runtime.block_on(demo::run()),
         Command::Init { yes, url } => runtime.block_on(init::run(config, &url, yes)),
         Command::Check { probe_images } => runtime.block_on(check::run(config, probe_images)),
+        Command::Doctor { deep, json } => runtime.block_on(doctor::run(config, deep, json)),
         Command::Healthcheck => runtime.block_on(healthcheck::run(config)),
         Command::Token { output } => token::run(output.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            screen::say_why(&error.to_string());
+            if !matches!(error, CommandError::FailedAsShown) {
+                screen::say_why(&error.to_string());
+            }
             match error {
                 CommandError::Configuration(_) => ExitCode::from(2),
-                CommandError::Failed(_) => ExitCode::FAILURE,
+                CommandError::Failed(_) | CommandError::FailedAsShown => ExitCode::FAILURE,
             }
         }
     }

@@ -26,6 +26,15 @@ pub(super) fn size(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec().to_string()
 }
 
+/// How long something took, for a person.
+pub(super) fn time(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        seconds if time.subsec_nanos() == 0 => format!("{seconds} s"),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}
+
 /// Where the configuration came from and every limit that is in force.
 pub(super) fn effective(settings: &Settings) -> Vec<String> {
     let origin = match &settings.origin {

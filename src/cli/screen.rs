@@ -8,6 +8,8 @@ use textwrap::{Options, WordSplitter};
 
 /// Something is as it should be.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+/// Something is wrong.
+pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Something works and should be changed.
 pub(super) const CAUTION: Style = AnsiColor::Yellow.on_default();
 /// What stands out.
