@@ -7,7 +7,7 @@ use url::Url;
 use super::{CommandError, token};
 use crate::settings::{Environment, Settings, UpstreamSettings};
 use crate::upstream::Upstream;
-use crate::upstream::client::Broken;
+use crate::upstream::client::{Broken, Obstacle};
 use crate::upstream::dialect::{Dialect, Discovery, DiscoveryError};
 
 /// Where model servers listen unless told otherwise: Ollama, llama.cpp, vLLM, LM Studio.
@@ -65,7 +65,7 @@ pub(super) async fn at(url: Url, patience: Duration) -> Looked {
     let told = match Upstream::new(settings.clone(), patience) {
         Ok(upstream) => timeout(patience, upstream.discover()).await.unwrap_or(Err(Broken::Silent.into())),
         // Without a client, which needs the system's certificates where the address is https, there is no connection.
-        Err(_) => Err(Broken::NotConnected(crate::upstream::client::Obstacle::Other).into()),
+        Err(_) => Err(Broken::NotConnected(Obstacle::Other).into()),
     };
     if told.as_ref().is_ok_and(|discovery| discovery.dialect == Dialect::Ollama) {
         settings.context = Some(CHOSEN_CONTEXT);

@@ -62,7 +62,9 @@ async fn look_at(
     report.add(turns.plain(adapter).await);
     report.add(turns.named(adapter, &list).await);
     if !turns.are_answered {
-        report.add_all(turns::FURTHER.map(|id| Finding::skipped(id, "no turn is answered")));
+        let picture = deep.then_some(turns::PICTURE);
+        let further = turns::FURTHER.into_iter().chain(picture);
+        report.add_all(further.map(|id| Finding::skipped(id, "no turn is answered")));
         return Ok(None);
     }
     report.add(turns.unknown_model(adapter, &list).await);

@@ -22,6 +22,9 @@ const NO_MODEL: &str = "weir-doctor-no-such-model";
 /// The turns that are only sent where a plain one is answered.
 pub(super) const FURTHER: [&str; 3] = ["turn-unknown-model", "turn-history-picture", "turn-stream"];
 
+/// The turn that shows the model a picture.
+pub(super) const PICTURE: &str = "turn-picture";
+
 /// What the turns so far have shown.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -140,7 +143,7 @@ impl Turns {
 
     /// Shows the model a picture with digits that stand nowhere else, and looks for them in the reply.
     pub(super) async fn picture(&mut self, adapter: &Adapter, list: &List) -> Result<Finding, CommandError> {
-        let id = "turn-picture";
+        let id = PICTURE;
         let digits = Digits::random()?;
         let mut body = question();
         body["messages"] = json!([{"role": "user", "content": [

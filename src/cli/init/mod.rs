@@ -135,8 +135,9 @@ async fn servers(urls: &[String], asked: Asked) -> Result<Vec<Server>, CommandEr
         }
     }
     // What asks for a key has to be written by hand, since nothing here may ask for a secret.
-    for keyed in looked.extract_if(.., |looked| !looked.is_usable()) {
-        let url = keyed.settings.url.as_str().trim_end_matches('/');
+    let keyed: Vec<Looked> = looked.extract_if(.., |looked| !looked.is_usable()).collect();
+    for Looked { settings, .. } in &keyed {
+        let url = settings.url.as_str().trim_end_matches('/');
         let text = format!(
             "The server at {url} wants a key. To use it, put the key into a file and add to adapter.toml: \
              [upstream.keyed], url = \"{url}\", api_key_file = \"FILE\"."
@@ -144,12 +145,16 @@ async fn servers(urls: &[String], asked: Asked) -> Result<Vec<Server>, CommandEr
         say("", 0, &text);
     }
     if looked.is_empty() {
-        return Err(CommandError::Failed(format!(
-            "no model server was found on 127.0.0.1 at the usual ports ({}); nothing was written. Start one (for example \
-             `ollama serve`, or `llama-server -m MODEL.gguf`) and run `weir init` again, or name one that listens elsewhere: \
-             `weir init --url http://HOST:PORT`. `weir demo` tries Weir without a model",
-            search::usual_ports()
-        )));
+        let ports = search::usual_ports();
+        return Err(CommandError::Failed(if keyed.is_empty() {
+            format!(
+                "no model server was found on 127.0.0.1 at the usual ports ({ports}); nothing was written. Start one (for \
+                 example `ollama serve`, or `llama-server -m MODEL.gguf`) and run `weir init` again, or name one that listens \
+                 elsewhere: `weir init --url http://HOST:PORT`. `weir demo` tries Weir without a model"
+            )
+        } else {
+            "no other model server was found; nothing was written".to_owned()
+        }));
     }
     Ok(named(looked))
 }
