@@ -77,6 +77,8 @@ token=$("$WEIR" token)
 
 # adapter COMMAND [VARIABLE=VALUE …]: starts Weir; `url` is where it listens.
 adapter() {
+  # Emptied here: what the last one said must not be read for what this one says.
+  : >"$folder/weir.out"
   # In an empty folder, or a configuration that lies here would be read.
   (cd "$folder" && exec env HOME="$folder" XDG_CONFIG_HOME= ADAPTER_TOKEN="$token" ADAPTER_PORT=0 "${@:2}" "$WEIR" "$1") \
     >"$folder/weir.out" 2>"$folder/weir.err" &

@@ -40,7 +40,7 @@ pub const OLLAMA_BEHIND_V1: &str = "; only its /v1 route is used, which drops th
                                     or \"auto\" if it can be reached";
 
 /// A context of fewer tokens is worth a warning where nobody chose it.
-const SMALL_CONTEXT: u64 = 8192;
+pub const SMALL_CONTEXT: u64 = 8192;
 
 /// All servers and what is known of them.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::screen::{CAUTION, GOOD, STRONG, say};
 use super::{CommandError, classifier, report, settings_or_search};
 use crate::catalog::snapshot::{Candidate, Entry, turns_in};
 use crate::catalog::{Catalog, OLLAMA_BEHIND_V1};
@@ -22,24 +23,26 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
     let settings = settings_or_search(config).await?;
     let classifier = classifier(&settings)?;
     for line in report::effective(&settings) {
-        println!("{line}");
+        say("", 2, &line);
     }
     for warning in &settings.warnings {
-        println!("warning: {warning}");
+        say_warning(&warning.to_string());
     }
     let catalog = Catalog::new(&settings).map_err(|error| CommandError::Configuration(error.to_string()))?;
     let mut silent = Vec::new();
     for (place, upstream) in catalog.upstreams().iter().enumerate() {
         let found = catalog.look(place).await;
         let name = &upstream.settings.name;
-        println!("\nupstream {name} ({}): {}", upstream.settings.url, describe(&found));
+        println!();
+        say("", 2, &format!("upstream {name} ({}): {}", upstream.settings.url, describe(&found)));
         match &found {
             Ok(discovery) => {
                 if discovery.is_ollama_behind_v1() {
-                    println!("  note{OLLAMA_BEHIND_V1}");
+                    say_warning(&format!("only part of it can be used{OLLAMA_BEHIND_V1}"));
                 }
                 if !discovery.left_out.is_empty() {
-                    println!("  not served, since they only embed or run elsewhere: {}", discovery.left_out.join(", "));
+                    let left_out = discovery.left_out.join(", ");
+                    say("  ", 4, &format!("not served, since they only embed or run elsewhere: {left_out}"));
                 }
             }
             Err(_) => silent.push(name.as_str()),
@@ -50,7 +53,7 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
         println!("\nmodels, the default first:");
     }
     for entry in &snapshot.entries {
-        println!("  {}", entry.id);
+        anstream::println!("  {STRONG}{}{STRONG:#}", entry.id);
         for candidate in &entry.candidates {
             if catalog.upstreams().len() > 1 {
                 println!("    on {}", catalog.upstream(candidate.upstream).settings.name);
@@ -59,7 +62,7 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
         }
     }
     for sentence in snapshot.what_fits_nothing(&settings.models) {
-        println!("warning: {sentence}");
+        say_warning(&sentence);
     }
     if snapshot.entries.is_empty() {
         return Err(CommandError::Failed("no model can be served".to_owned()));
@@ -76,17 +79,19 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
             probe(&settings, &classifier, &entry.id).await?;
         }
     }
-    println!("\nall is well");
+    anstream::println!("\n{GOOD}all is well{GOOD:#}");
     Ok(())
+}
+
+fn say_warning(text: &str) {
+    say(&format!("{CAUTION}warning{CAUTION:#}: "), 2, text);
 }
 
 fn describe(found: &Result<Discovery, DiscoveryError>) -> String {
     match found {
         Ok(discovery) => {
-            let server = discovery.server.as_deref().unwrap_or("an OpenAI-compatible server");
-            let version = discovery.version.as_deref().unwrap_or("of unknown version");
             let slots = discovery.slots.map(|slots| format!(", {slots} turn(s) at once")).unwrap_or_default();
-            format!("{server} {version}, spoken to as {}{slots}", discovery.dialect.describe())
+            format!("{}, spoken to as {}{slots}", report::server(discovery), discovery.dialect.describe())
         }
         Err(error) => format!("no list of models: {error}"),
     }

@@ -6,29 +6,14 @@ use std::time::Duration;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, StatusCode};
 
-use url::Url;
-
-use super::{CommandError, search};
-use crate::settings::{self, Environment, Settings, SettingsError, UpstreamSettings};
+use super::{CommandError, settings_of_running};
 use crate::upstream::client::trust_only;
 
 /// The app itself gives the list of models 15 s; a healthy Weir needs none of them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Only the port and the token matter, so no model server is looked for.
-fn settings(config: Option<&Path>) -> Result<Settings, CommandError> {
-    let environment = Environment::from_process();
-    match settings::load(&settings::find(config)?, &environment) {
-        Err(SettingsError::NothingConfigured) => {
-            let nobody = Url::parse("http://127.0.0.1/").map_err(|error| CommandError::Failed(error.to_string()))?;
-            search::for_upstream(UpstreamSettings::new("local", nobody), &environment)
-        }
-        settings => Ok(settings?),
-    }
-}
-
 pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
-    let settings = settings(config)?;
+    let settings = settings_of_running(config)?;
     if settings.port == 0 {
         return Err(CommandError::Failed(
             "port is 0, so nobody can tell where the adapter listens; set a fixed port".into(),

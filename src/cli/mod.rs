@@ -2,8 +2,12 @@
 
 mod check;
 mod demo;
+pub mod doctor;
 mod healthcheck;
+mod init;
+pub mod png;
 mod report;
+mod screen;
 mod search;
 mod serve;
 pub mod token;
@@ -36,11 +40,29 @@ enum Command {
     Serve,
     /// Serve the app with a built-in demo engine instead of a model: every reply says that it is a demo's.
     Demo,
+    /// Look for model servers, ask a few questions, and write adapter.toml and a token file.
+    Init {
+        /// Ask nothing and take the usual answers; an adapter.toml that is there is never replaced.
+        #[arg(long)]
+        yes: bool,
+        /// Look at this address instead of the usual ports of this machine; may be given several times.
+        #[arg(long, value_name = "URL")]
+        url: Vec<String>,
+    },
     /// Validate the configuration, ask the model servers what they have, and print what is effective.
     Check {
         /// Also show one generated picture to each model of which nobody knows whether it sees, and say which key to add.
         #[arg(long)]
         probe_images: bool,
+    },
+    /// Ask a running adapter everything that the contract fixes, and look for what around it could bite.
+    Doctor {
+        /// Also show the model a picture with digits.
+        #[arg(long)]
+        deep: bool,
+        /// Print one JSON document instead of lines.
+        #[arg(long)]
+        json: bool,
     },
     /// Ask the running adapter whether it is well; for container health checks.
     Healthcheck,
@@ -61,6 +83,9 @@ pub enum CommandError {
     /// Anything else (exit code 1).
     #[error("{0}")]
     Failed(String),
+    /// The same, where the screen has said it all.
+    #[error("it failed, as was shown")]
+    FailedAsShown,
 }
 
 impl From<SettingsError> for CommandError {
@@ -88,17 +113,21 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }
         Command::Serve => runtime.block_on(serve::run(config)),
         Command::Demo => runtime.block_on(demo::run()),
+        Command::Init { yes, url } => runtime.block_on(init::run(config, &url, yes)),
         Command::Check { probe_images } => runtime.block_on(check::run(config, probe_images)),
+        Command::Doctor { deep, json } => runtime.block_on(doctor::run(config, deep, json)),
         Command::Healthcheck => runtime.block_on(healthcheck::run(config)),
         Command::Token { output } => token::run(output.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weir: {error}");
+            if !matches!(error, CommandError::FailedAsShown) {
+                screen::say_why(&error.to_string());
+            }
             match error {
                 CommandError::Configuration(_) => ExitCode::from(2),
-                CommandError::Failed(_) => ExitCode::FAILURE,
+                CommandError::Failed(_) | CommandError::FailedAsShown => ExitCode::FAILURE,
             }
         }
     }
@@ -112,6 +141,25 @@ async fn settings_or_search(config: Option<&std::path::Path>) -> Result<Settings
         Err(SettingsError::NothingConfigured) => search::settings(&environment).await,
         Err(refused) => Err(refused.into()),
     }
+}
+
+/// The settings for asking an adapter that runs: only its port and its tokens matter, so no model server is looked for and
+/// nothing is made.
+fn settings_of_running(config: Option<&std::path::Path>) -> Result<Settings, CommandError> {
+    let environment = Environment::from_process();
+    match settings::load(&settings::find(config)?, &environment) {
+        Err(SettingsError::NothingConfigured) => {
+            let token_file = if environment.names_a_token() { PathBuf::new() } else { token::own_path()? };
+            Ok(Settings::found(Vec::new(), &token_file, &environment)?)
+        }
+        settings => Ok(settings?),
+    }
+}
+
+/// How this program was called, for commands that a person is to type: its path, unless it is found without one.
+fn program() -> String {
+    let called = std::env::args_os().next().map(PathBuf::from).filter(|path| path.components().count() > 1);
+    called.map_or_else(|| "weir".to_owned(), |path| settings::as_shell_word(&path))
 }
 
 /// The failure classifier with the person's own rows.

@@ -24,22 +24,34 @@ pub(super) fn run(output: Option<&Path>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The token file of a start without configuration; made if it is not there yet. It is never printed.
-pub(super) fn own_file() -> Result<PathBuf, CommandError> {
+/// Where the token of an adapter without configuration stands, whether it is there or not.
+pub(super) fn own_path() -> Result<PathBuf, CommandError> {
     let folder = configuration_folder().ok_or_else(|| {
         CommandError::Failed(
             "there is no configuration folder to keep a token in: HOME is not set. Set ADAPTER_TOKEN, or HOME"
                 .to_owned(),
         )
     })?;
-    let path = folder.join("adapter.token");
-    match std::fs::create_dir_all(&folder).and_then(|()| create_file(&path)) {
-        Ok(()) => {
-            eprintln!("weir: made a token for the app; it stands in {}", path.display());
-            Ok(path)
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(path),
-        Err(error) => Err(not_created(&path, &error)),
+    Ok(folder.join("adapter.token"))
+}
+
+/// The token file of a start without configuration; made if it is not there yet. It is never printed.
+pub(super) fn own_file() -> Result<PathBuf, CommandError> {
+    let path = own_path()?;
+    if make_or_keep(&path)? {
+        eprintln!("weir: made a token for the app; it stands in {}", path.display());
+    }
+    Ok(path)
+}
+
+/// Makes a token file, and the folder for it, unless there is one already, which is kept as it is. Tells whether it was made.
+pub(super) fn make_or_keep(path: &Path) -> Result<bool, CommandError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let made = folder.map_or(Ok(()), std::fs::create_dir_all).and_then(|()| create_file(path));
+    match made {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(not_created(path, &error)),
     }
 }
 

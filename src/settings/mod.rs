@@ -32,8 +32,10 @@ use url::Url;
 pub use environment::Environment;
 pub use failures::{FailureExample, FailureRow, Meaning};
 pub use refusal::SettingsError;
+pub use secret_file::as_shell_word;
 pub use source::{Source, configuration_folder, find};
 pub use tokens::Tokens;
+pub use upstream::address;
 
 /// Everything that Weir was told, checked and complete.
 #[derive(Debug, Clone)]
@@ -58,8 +60,23 @@ pub struct Settings {
     pub log: LogSettings,
     /// The metrics listener; `None` when it is off.
     pub metrics: Option<MetricsSettings>,
-    /// Sentences to log once at the start, such as a token file that other users can read.
-    pub warnings: Vec<String>,
+    /// What works and should be changed nevertheless, such as a token file that other users can read; said once at the start.
+    pub warnings: Vec<Warning>,
+}
+
+/// Something that works and should be changed nevertheless.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// What was seen.
+    pub seen: String,
+    /// The command that mends it.
+    pub mend: String,
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}; `{}` takes it away", self.seen, self.mend)
+    }
 }
 
 /// Where the settings came from.
@@ -293,20 +310,20 @@ pub fn load(source: &Source, environment: &Environment) -> Result<Settings, Sett
 }
 
 impl Settings {
-    /// The settings of a start without configuration: the defaults, the environment over them, and the model server that
-    /// was found. The tokens are `ADAPTER_TOKEN`, else those of `ADAPTER_TOKEN_FILE`, else those of `token_file`
+    /// The settings of a start without configuration: the defaults, the environment over them, and the model servers that
+    /// were found. The tokens are `ADAPTER_TOKEN`, else those of `ADAPTER_TOKEN_FILE`, else those of `token_file`
     /// ([`Environment::names_a_token`] says whether that file is needed at all).
     ///
     /// # Errors
     /// [`SettingsError::Refused`] for whatever is wrong in the environment or with the token file.
     pub fn found(
-        upstream: UpstreamSettings,
+        upstreams: Vec<UpstreamSettings>,
         token_file: &Path,
         environment: &Environment,
     ) -> Result<Self, SettingsError> {
         let layers = layers::Layers::read(&Source::Nothing, environment)?;
         let mut settings = rules::without_secrets(&layers, Origin::Found)?;
-        settings.upstreams = vec![upstream];
+        settings.upstreams = upstreams;
         settings.tokens = tokens::read(&layers, environment, Some(token_file), &mut settings.warnings)?;
         Ok(settings)
     }

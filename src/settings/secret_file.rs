@@ -7,6 +7,7 @@ use std::path::Path;
 
 use secrecy::{ExposeSecret, SecretSlice};
 
+use super::Warning;
 use super::refusal::SettingsError;
 use super::value::Found;
 
@@ -45,13 +46,20 @@ pub(super) fn read(found: &Found, path: &Path, accepted: &str) -> Result<SecretS
     Ok(bytes)
 }
 
-/// The sentence to log if other users can read this file. It is no reason to refuse: container secrets are mounted so.
-pub(super) fn warning(what: &str, path: &Path) -> Option<String> {
+/// What to say if other users can read this file. It is no reason to refuse: container secrets are mounted so.
+pub(super) fn warning(what: &str, path: &Path) -> Option<Warning> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
-    (mode & 0o077 != 0).then(|| {
-        let path = path.display();
-        format!("other users of this machine may have access to the {what} {path}; `chmod 600 {path}` takes it away")
+    (mode & 0o077 != 0).then(|| Warning {
+        seen: format!("other users of this machine may have access to the {what} {}", path.display()),
+        mend: format!("chmod 600 {}", as_shell_word(path)),
     })
+}
+
+/// The path as a person can paste it into a shell.
+pub fn as_shell_word(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@%".contains(&byte));
+    if is_plain { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
 /// The path, unless it looks like the secret itself put in its place.

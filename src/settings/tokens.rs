@@ -9,8 +9,8 @@ use secrecy::{ExposeSecret, SecretSlice};
 use super::environment::Environment;
 use super::layers::Layers;
 use super::refusal::{Refusal, SettingsError};
-use super::secret_file;
 use super::value::Found;
+use super::{Warning, secret_file};
 
 const ACCEPTED: &str = "one token a line";
 
@@ -42,7 +42,7 @@ pub(super) fn read(
     layers: &Layers,
     environment: &Environment,
     fallback: Option<&Path>,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Warning>,
 ) -> Result<Tokens, SettingsError> {
     if let Some(token) = environment.token() {
         if let Some(fault) = fault(token.expose_secret()) {

@@ -1,6 +1,7 @@
 //! The rules for `[upstream.NAME]`.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
@@ -11,14 +12,14 @@ use url::{Host, Url};
 use super::layers::Layers;
 use super::refusal::{Refusal, SettingsError};
 use super::value::Found;
-use super::{Kind, Settings, UpstreamSettings, schema, secret_file};
+use super::{Kind, Settings, UpstreamSettings, Warning, schema, secret_file};
 
 const MOST_AT_ONCE: u64 = 1024;
 const URL: &str = "an http or https address such as \"http://127.0.0.1:11434\", without user name, password, query or \
                    route";
 
 /// Reads every model server, in the order of their names.
-pub(super) fn read_all(layers: &Layers, warnings: &mut Vec<String>) -> Result<Vec<UpstreamSettings>, SettingsError> {
+pub(super) fn read_all(layers: &Layers, warnings: &mut Vec<Warning>) -> Result<Vec<UpstreamSettings>, SettingsError> {
     let names = layers.names(&["upstream"]);
     names.iter().map(|name| read(layers, name, warnings)).collect()
 }
@@ -42,7 +43,7 @@ pub(super) fn refuse_weir_itself(layers: &Layers, settings: &Settings) -> Result
     Ok(())
 }
 
-fn read(layers: &Layers, name: &str, warnings: &mut Vec<String>) -> Result<UpstreamSettings, SettingsError> {
+fn read(layers: &Layers, name: &str, warnings: &mut Vec<Warning>) -> Result<UpstreamSettings, SettingsError> {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     if name.is_empty() || !name.bytes().all(good) {
         return Err(Refusal {
@@ -65,7 +66,7 @@ fn read(layers: &Layers, name: &str, warnings: &mut Vec<String>) -> Result<Upstr
         }
         .into()
     })?;
-    let url = address(&found_url)?;
+    let url = read_address(&found_url)?;
     let kind = layers.require(&path("kind"))?.word(&[
         ("auto", Kind::Auto),
         ("ollama", Kind::Ollama),
@@ -132,8 +133,23 @@ fn is_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
+/// Reads an address of a model server that stands in no file, such as one on the command line.
+///
+/// # Errors
+/// [`SettingsError::Refused`] for what `upstream.NAME.url` would be refused for.
+pub fn address(text: &str) -> Result<Url, SettingsError> {
+    read_address(&Found {
+        value: text.into(),
+        key: "url".to_owned(),
+        place: "the address of the model server".to_owned(),
+        folder: PathBuf::new(),
+        is_default: false,
+        variable: None,
+    })
+}
+
 /// The base to which `/v1/…` is appended.
-fn address(found: &Found) -> Result<Url, SettingsError> {
+fn read_address(found: &Found) -> Result<Url, SettingsError> {
     let text = found.value.as_str().unwrap_or("");
     let holds_more = text.contains(['@', '?', '#']);
     // A password or a key in the address must not be shown, also when the rest can't be read.
@@ -197,7 +213,7 @@ fn is_route(base: &str, is_versioned: bool) -> bool {
     }
 }
 
-fn api_key(found: &Found, warnings: &mut Vec<String>) -> Result<SecretString, SettingsError> {
+fn api_key(found: &Found, warnings: &mut Vec<Warning>) -> Result<SecretString, SettingsError> {
     let accepted = "one line: the key, in printable ASCII";
     let path = found.file()?;
     let bytes = secret_file::read(found, &path, accepted)?;

@@ -175,7 +175,7 @@ fn a_found_server_is_served_with_the_tokens_of_the_file() {
     let file = folder.path("adapter.token");
     let environment = Environment::from_pairs([("ADAPTER_PORT", "0")]);
     assert!(!environment.names_a_token());
-    let settings = Settings::found(upstream(), &file, &environment).unwrap();
+    let settings = Settings::found(vec![upstream()], &file, &environment).unwrap();
     assert_eq!(settings.origin, Origin::Found);
     assert_eq!(settings.port, 0);
     assert_eq!(settings.upstreams.len(), 1);
@@ -184,9 +184,9 @@ fn a_found_server_is_served_with_the_tokens_of_the_file() {
 
     let environment = Environment::from_pairs([("ADAPTER_TOKEN", "other")]);
     assert!(environment.names_a_token());
-    let settings = Settings::found(upstream(), Path::new("/nowhere/at/all"), &environment).unwrap();
+    let settings = Settings::found(vec![upstream()], Path::new("/nowhere/at/all"), &environment).unwrap();
     assert_eq!(settings.tokens.iter().collect::<Vec<_>>(), [b"other"]);
 
-    let message = message(Settings::found(upstream(), Path::new("/nowhere/at/all"), &Environment::default()));
+    let message = message(Settings::found(vec![upstream()], Path::new("/nowhere/at/all"), &Environment::default()));
     says(&message, &["/nowhere/at/all", "token_file", "no file"]);
 }
