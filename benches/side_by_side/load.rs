@@ -21,6 +21,9 @@ const FEW_TURNS: usize = 5;
 const CONNECTIONS: &str = "16";
 const SECONDS: &str = "3";
 
+/// wrk counts an answer that takes longer as a wrong one; LiteLLM's take their time with 16 connections.
+const PATIENCE: &str = "60s";
+
 /// More than the connections, so that nothing of Weir's own makes a turn wait or refuses it.
 const WEIR: &str = "concurrency = 64\n[limits]\nqueue = 64";
 
@@ -108,22 +111,19 @@ fn interleaved(subjects: &[Subject<'_>], rounds: usize, mut round: impl FnMut(us
     outcomes
 }
 
-/// One connection for each, kept alive, one turn after the other.
+/// One connection, kept alive, one turn after the other. Each round has a new one, since not everybody keeps one that waits.
 fn back_to_back(subjects: &[Subject<'_>], request: &[u8], rounds: usize) -> Vec<Outcome> {
-    let mut connections: Vec<Connection> = subjects.iter().map(|subject| Connection::to(subject.address)).collect();
-    for (connection, subject) in connections.iter_mut().zip(subjects) {
-        for _ in 0..subject.turns {
-            let answer = connection.ask(request);
-            assert!(memchr::memmem::find(answer, b" answer").is_some(), "an answer without its text");
-        }
-    }
     interleaved(subjects, rounds, |index| {
-        let times = (0..subjects[index].turns).map(|_| {
+        let Subject { address, turns, .. } = subjects[index];
+        let mut connection = Connection::to(address);
+        let answer = connection.ask(request);
+        assert!(memchr::memmem::find(answer, b" answer").is_some(), "an answer without its text");
+        let times = (0..turns).map(|_| {
             let since = Instant::now();
-            connections[index].ask(request);
+            connection.ask(request);
             since.elapsed().as_secs_f64() * 1e6
         });
-        (median(times.collect()), subjects[index].turns as f64)
+        (median(times.collect()), turns as f64 + 1.0)
     })
 }
 
@@ -148,7 +148,7 @@ fn under_load(subjects: &[Subject<'_>], body: &[u8], folder: &Path, rounds: usiz
     interleaved(subjects, rounds, |index| {
         let url = format!("http://{}/v1/chat/completions", subjects[index].address);
         let mut wrk = Command::new("wrk");
-        wrk.args(["-t", "1", "-c", CONNECTIONS, "-d", SECONDS, "-s"]).arg(&script).arg(&url);
+        wrk.args(["-t", "1", "-c", CONNECTIONS, "-d", SECONDS, "--timeout", PATIENCE, "-s"]).arg(&script).arg(&url);
         let output = wrk.output().expect("wrk runs");
         let text = String::from_utf8_lossy(&output.stdout);
         let result = text.lines().find_map(|line| line.strip_prefix("RESULT "));

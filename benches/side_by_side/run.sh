@@ -36,4 +36,4 @@ for argument in "$@"; do
   fi
 done
 
-exec cargo bench --bench side_by_side -- "${arguments[@]}"
+exec cargo bench --features real-servers --bench side_by_side -- "${arguments[@]}"

@@ -113,7 +113,8 @@ fn in_words(text: &str) -> (String, String) {
     let mut rest = text;
     let (mut parts, mut whole) = (String::new(), String::new());
     while !rest.is_empty() {
-        let (part, more) = rest.split_at(rest.floor_char_boundary(LONGEST_WORD));
+        let end = (0..=LONGEST_WORD.min(rest.len())).rev().find(|end| rest.is_char_boundary(*end)).unwrap_or(0);
+        let (part, more) = rest.split_at(end);
         let name = whole.len();
         parts += &format!("set $part{name} '{}'; ", part.replace('\\', "\\\\").replace('\'', "\\'"));
         whole += &format!("$part{name}");
