@@ -67,7 +67,10 @@ impl std::fmt::Debug for Pieces {
 }
 
 /// Takes the head of an answer and decides whether it is a refusal.
-pub(super) async fn begin(
+///
+/// # Errors
+/// There is no answer to read. A refusal whose body breaks off is still one.
+pub async fn begin(
     mut response: reqwest::Response,
     dialect: Dialect,
     classifier: &Classifier,
