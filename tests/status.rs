@@ -1,11 +1,13 @@
 //! What a running Weir tells about itself: the status for a person, the counters for a machine, and nothing of a conversation.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod common;
 
 use common::*;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 
 fn status(weir: &Weir) -> Value {
     let answer = weir.request("GET", "/weir/status").send();
@@ -69,6 +71,49 @@ fn the_status_wants_the_token_and_knows_one_method() {
     weir.request("GET", "/weir/status").token(b"CANARY-7f3a-wrong").send().assert_error(401, None);
     weir.request("POST", "/weir/status").send().assert_error(405, None);
     weir.request("GET", "/weir").send().assert_error(404, None);
+}
+
+fn weir_status(port: u16) -> (i32, String) {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("status").current_dir(home.path()).env("HOME", home.path()).env_remove("XDG_CONFIG_HOME");
+    command.env("ADAPTER_PORT", port.to_string()).env("ADAPTER_TOKEN", TOKEN);
+    run_to_end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+#[test]
+fn weir_status_shows_it_on_one_screen_of_80_columns() {
+    let upstream = ScriptedUpstream::llamacpp(true);
+    let weir = with_a_past(&upstream);
+    let (code, shown) = weir_status(weir.address().port());
+    assert_eq!(code, 0, "{shown}");
+    for part in [
+        "0 turn(s) running, 0 waiting",
+        "local up: llama.cpp",
+        "m: sees pictures, 131072 tokens of context",
+        "failed 502 upstream_failure after 0.",
+        "refused 400 model_not_found after 0.",
+        "no model of that name is served here",
+        "mended for the model server: merge_same_role",
+        "answered after 0.",
+    ] {
+        assert!(shown.contains(part), "no {part:?} in\n{}", shown);
+    }
+    assert!(shown.lines().all(|line| line.chars().count() <= 80 && !line.contains('\u{1b}')), "{}", shown);
+    assert!(shown.lines().count() <= 24, "{}", shown);
+}
+
+#[test]
+fn weir_status_says_what_is_wrong_where_nothing_runs() {
+    let nobody = ReservedPort::new();
+    let (code, shown) = weir_status(nobody.address().port());
+    assert_eq!(code, 1, "{shown}");
+    assert!(shown.contains("is the adapter running?"), "{shown}");
+    // Something else on the port is told from Weir.
+    let upstream = ScriptedUpstream::start();
+    let (code, shown) = weir_status(upstream.address().port());
+    assert_eq!(code, 1, "{shown}");
+    assert!(shown.contains("what runs there?"), "{shown}");
 }
 
 fn metrics_at(weir: &Weir) -> SocketAddr {

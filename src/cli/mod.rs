@@ -7,9 +7,11 @@ mod healthcheck;
 mod init;
 pub mod png;
 mod report;
+mod running;
 mod screen;
 mod search;
 mod serve;
+mod status;
 pub mod token;
 
 use std::path::PathBuf;
@@ -64,6 +66,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show a running adapter: its model servers and models, what runs, and what became of the last turns.
+    Status,
     /// Ask the running adapter whether it is well; for container health checks.
     Healthcheck,
     /// Make a new token.
@@ -116,6 +120,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Command::Init { yes, url } => runtime.block_on(init::run(config, &url, yes)),
         Command::Check { probe_images } => runtime.block_on(check::run(config, probe_images)),
         Command::Doctor { deep, json } => runtime.block_on(doctor::run(config, deep, json)),
+        Command::Status => runtime.block_on(status::run(config)),
         Command::Healthcheck => runtime.block_on(healthcheck::run(config)),
         Command::Token { output } => token::run(output.as_deref()),
     };
