@@ -113,7 +113,7 @@ impl Pieces {
                 Some(bytes) => self.splitter.push(&bytes),
                 None => {
                     self.ended = true;
-                    break self.splitter.finish().map_err(unframed)?;
+                    self.splitter.finish().map_err(unframed)?;
                 }
             }
         };

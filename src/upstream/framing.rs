@@ -46,6 +46,8 @@ impl std::fmt::Debug for Splitter {
 }
 
 enum Form {
+    /// Nothing was seen so far: a byte order mark may come.
+    Beginning,
     /// Nothing but white space or a byte order mark was seen so far.
     Unknown,
     Events(EventState),
@@ -72,7 +74,7 @@ struct DocumentState {
 impl Splitter {
     /// A splitter that refuses a single frame of more than `cap` bytes.
     pub fn new(cap: usize) -> Self {
-        Splitter { form: Form::Unknown, buffer: BytesMut::new(), scanned: 0, cap }
+        Splitter { form: Form::Beginning, buffer: BytesMut::new(), scanned: 0, cap }
     }
 
     /// Takes the next piece of the answer.
@@ -90,13 +92,13 @@ impl Splitter {
     /// # Errors
     /// The answer cannot be split; nothing of it can be used.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FramingError> {
-        if matches!(self.form, Form::Unknown) && !self.recognise()? {
+        if matches!(self.form, Form::Beginning | Form::Unknown) && !self.recognise()? {
             return Ok(None);
         }
         let frame = match &mut self.form {
-            Form::Unknown => None,
+            Form::Beginning | Form::Unknown => None,
             Form::Events(state) => state.next_frame(&mut self.buffer, &mut self.scanned, self.cap)?,
-            Form::Documents(state) => state.next_frame(&mut self.buffer, &mut self.scanned)?,
+            Form::Documents(state) => state.next_frame(&mut self.buffer, &mut self.scanned, self.cap)?,
         };
         if frame.is_none() && self.buffer.len() > self.cap {
             return Err(FramingError::FrameTooLong);
@@ -104,35 +106,31 @@ impl Splitter {
         Ok(frame)
     }
 
-    /// What is still there when the answer has ended: an event may lack its final blank line.
+    /// Says that the answer has ended: an event may lack its final blank line, and is a frame yet to be taken then.
     ///
     /// # Errors
     /// The answer ended inside a document.
-    pub fn finish(&mut self) -> Result<Option<Frame>, FramingError> {
-        match &mut self.form {
-            Form::Unknown if self.buffer.is_empty() => Ok(None),
-            Form::Unknown => Err(FramingError::NotAnAnswer),
-            Form::Documents(_) if self.buffer.is_empty() => Ok(None),
-            Form::Documents(_) => Err(FramingError::CutOff),
-            Form::Events(state) => {
-                let line = self.buffer.split();
-                self.scanned = 0;
-                if !line.is_empty() {
-                    state.line(line, self.cap)?;
-                }
-                Ok(state.dispatch())
-            }
+    pub fn finish(&mut self) -> Result<(), FramingError> {
+        match &self.form {
+            Form::Events(_) => self.buffer.extend_from_slice(b"\n\n"),
+            _ if self.buffer.is_empty() => {}
+            Form::Documents(_) => return Err(FramingError::CutOff),
+            Form::Beginning | Form::Unknown => return Err(FramingError::NotAnAnswer),
         }
+        Ok(())
     }
 
     /// Decides the form from the first byte that is neither white space nor part of a byte order mark.
     fn recognise(&mut self) -> Result<bool, FramingError> {
         const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-        if self.buffer.len() < BYTE_ORDER_MARK.len() && BYTE_ORDER_MARK.starts_with(&self.buffer) {
-            return Ok(false);
-        }
-        if self.buffer.starts_with(BYTE_ORDER_MARK) {
-            self.buffer.advance(BYTE_ORDER_MARK.len());
+        if matches!(self.form, Form::Beginning) {
+            if self.buffer.len() < BYTE_ORDER_MARK.len() && BYTE_ORDER_MARK.starts_with(&self.buffer) {
+                return Ok(false);
+            }
+            if self.buffer.starts_with(BYTE_ORDER_MARK) {
+                self.buffer.advance(BYTE_ORDER_MARK.len());
+            }
+            self.form = Form::Unknown;
         }
         let blank = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         self.buffer.advance(blank);
@@ -143,9 +141,10 @@ impl Splitter {
             Some(_) => {
                 let name = self.buffer.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'_').count();
                 match self.buffer.get(name) {
+                    _ if name > LONGEST_FIELD => return Err(FramingError::NotAnAnswer),
                     Some(b':') => Form::Events(EventState::default()),
                     Some(b'\n' | b'\r') if name > 0 => Form::Events(EventState::default()),
-                    None if name <= LONGEST_FIELD => return Ok(false),
+                    None => return Ok(false),
                     _ => return Err(FramingError::NotAnAnswer),
                 }
             }
@@ -173,11 +172,16 @@ impl EventState {
                 return Ok(None);
             };
             *scanned = 0;
+            // As if it had come byte by byte: how an answer is cut on its way decides nothing.
+            if end > cap {
+                return Err(FramingError::FrameTooLong);
+            }
             let line = buffer.split_to(end);
             self.after_carriage_return = buffer[0] == b'\r';
             buffer.advance(1);
             // A bare object is an event of its own.
-            let complete = if line.is_empty() || line.starts_with(b"{") { self.dispatch() } else { None };
+            let ends_an_event = line.is_empty() || (line.starts_with(b"{") && self.data.is_some());
+            let complete = if ends_an_event { self.dispatch() } else { None };
             if !line.is_empty() {
                 self.line(line, cap)?;
             }
@@ -238,7 +242,12 @@ impl EventState {
 }
 
 impl DocumentState {
-    fn next_frame(&mut self, buffer: &mut BytesMut, scanned: &mut usize) -> Result<Option<Frame>, FramingError> {
+    fn next_frame(
+        &mut self,
+        buffer: &mut BytesMut,
+        scanned: &mut usize,
+        cap: usize,
+    ) -> Result<Option<Frame>, FramingError> {
         if self.depth == 0 {
             let blank = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             buffer.advance(blank);
@@ -266,6 +275,9 @@ impl DocumentState {
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
                     if self.depth == 0 {
+                        if *scanned > cap {
+                            return Err(FramingError::FrameTooLong);
+                        }
                         let document = buffer.split_to(*scanned).freeze();
                         *scanned = 0;
                         return Ok(Some(Frame::Document(document)));
@@ -291,7 +303,10 @@ mod tests {
                 frames.push(frame);
             }
         }
-        frames.extend(splitter.finish()?);
+        splitter.finish()?;
+        while let Some(frame) = splitter.next_frame()? {
+            frames.push(frame);
+        }
         Ok(frames)
     }
 
