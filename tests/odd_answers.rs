@@ -111,6 +111,16 @@ fn text_that_comes_after_an_end_shows_that_it_was_none() {
     });
     upstream.next(Script::stream_bytes(every.concat().as_bytes()).later(Duration::from_millis(1)));
     weir.ok("hi").assert_reply("Hello");
+    let went_on = text("whole") + STOP + &text(", or not");
+    let error = "data: {\"error\":\"late\"}\n\n";
+    check(&[
+        ("and then it ends", went_on.clone(), Text("whole, or not")),
+        ("and then it fails", went_on.clone() + error, Failure(502, "upstream_failure")),
+        ("and an end after all", went_on.clone() + STOP + error, Text("whole, or not")),
+    ]);
+    let lost = format!("HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n{went_on}");
+    upstream.next(Script::raw(lost.as_bytes()));
+    weir.ok("hi").assert_error(502, "upstream_failure");
 }
 
 #[test]

@@ -82,7 +82,7 @@ pub async fn collapse(
         };
         match step.map_err(NoAnswer::Broken)? {
             Some(Step::Piece(piece)) => {
-                let text_came = !piece.text.is_empty();
+                let ends = piece.end.is_some();
                 if answer.take(piece) {
                     generated();
                 }
@@ -95,7 +95,7 @@ pub async fn collapse(
                 }
                 listen_until = match listen_until {
                     _ if !answer.is_whole() => None,
-                    Some(until) if !text_came => Some(until),
+                    Some(until) if !ends => Some(until),
                     _ => Some(Instant::now() + AFTER_THE_END),
                 };
             }
@@ -117,6 +117,8 @@ struct Gathering {
     begun: bool,
     /// The finish reason, once there is one.
     end: Option<End>,
+    /// Whether text came after it: then it was not the end, and only the end of the stream can show that all of the text is there.
+    went_on: bool,
     /// Whether a whole plain answer came, which is complete by its framing.
     whole: bool,
 }
@@ -127,6 +129,7 @@ impl Gathering {
         let generates = !piece.text.is_empty() || piece.reasoning || !piece.tool_calls.is_empty();
         self.begun |= generates;
         self.whole |= piece.whole;
+        self.went_on = piece.end.is_none() && (self.went_on || self.end.is_some() && !piece.text.is_empty());
         self.end = piece.end.or(self.end);
         let collapsed = &mut self.collapsed;
         match piece.text {
@@ -143,9 +146,9 @@ impl Gathering {
         generates
     }
 
-    /// Whether the engine said that it came to an end.
+    /// Whether the engine said that it came to an end, and nothing since has shown otherwise.
     fn is_whole(&self) -> bool {
-        self.end.is_some_and(|end| end != End::NotAnEnd)
+        self.end.is_some_and(|end| end != End::NotAnEnd) && !self.went_on
     }
 
     fn finish(mut self) -> Result<Collapsed, NoAnswer> {
