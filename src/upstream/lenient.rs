@@ -86,8 +86,10 @@ fn mend_string(inside: &str, mended: &mut String) {
 /// Copies a `\uXXXX` escape, or a pair of them, or puts U+FFFD for one that means no character. Returns the bytes taken.
 fn mend_unicode_escape(rest: &str, mended: &mut String) -> usize {
     let unit = |from: usize| {
-        let escape = rest.get(from..from + 6)?;
-        u16::from_str_radix(escape.strip_prefix("\\u")?, 16).ok()
+        let digits = rest.get(from..from + 6)?.strip_prefix("\\u")?;
+        // Rust also reads a sign, which is no digit of an escape.
+        let are_digits = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        are_digits.then(|| u16::from_str_radix(digits, 16).ok()).flatten()
     };
     let replacement = char::REPLACEMENT_CHARACTER;
     match (unit(0), unit(6)) {
@@ -130,6 +132,7 @@ mod tests {
         assert_eq!(content(br#"{"content":"a\ud83cb\udf89\ud83c\udf89"}"#), "a\u{fffd}b\u{fffd}\u{1f389}");
         assert_eq!(content(b"{\"content\":\"a\xf0\x9fb\"}"), "a\u{fffd}b");
         assert_eq!(content(br#"{"content":"\uZZZZ\x","n":NaN}"#), "\u{fffd}ZZZZ\\x");
+        assert_eq!(content(br#"{"content":"\u+123 \ud83c\u+f89"}"#), "\u{fffd}+123 \u{fffd}\u{fffd}+f89");
         assert_eq!(content(b"{\"content\":\"a\nb\"}"), "a\nb");
     }
 
