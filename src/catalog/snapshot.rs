@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use bytes::Bytes;
 use wildmatch::WildMatch;
 
+use crate::contract::Text;
 use crate::contract::models::{self, ListedModel};
 use crate::observe::status::ModelStatus;
 use crate::settings::{ModelOverride, ModelSettings, Reasoning};
@@ -66,6 +67,12 @@ pub struct Entry {
     pub id: String,
     /// How much it shall reason.
     pub reasoning: Reasoning,
+    /// How freely it shall choose its words, if the settings say.
+    pub temperature: Option<f64>,
+    /// The most tokens that an answer shall have, if the settings say.
+    pub longest_answer: Option<u64>,
+    /// What it is told before every conversation, if the settings say.
+    pub system_prompt: Option<Text>,
     /// The servers that have it, in the order of the settings; never empty.
     pub candidates: Vec<Candidate>,
 }
@@ -95,6 +102,8 @@ pub struct Snapshot {
     pub entries: Vec<Entry>,
     /// The id that a request without one gets. It may be the id of nothing: a default that its server does not have.
     pub default: Option<String>,
+    /// The id that a request without one and with a picture gets where the default does not see; it may be the id of nothing, too.
+    pub pictures: Option<String>,
     /// The body of `GET /v1/models`.
     pub list: Bytes,
     /// Whether every server was asked at least once, whatever came of it.
@@ -124,7 +133,8 @@ impl Snapshot {
         }
         let loading = states.iter().any(|state| state.loading);
         let default = settings.default.clone().or_else(|| entries.first().map(|entry| entry.id.clone()));
-        let mut snapshot = Snapshot { entries, default, list: Bytes::new(), looked, loading };
+        let pictures = settings.pictures.clone();
+        let mut snapshot = Snapshot { entries, default, pictures, list: Bytes::new(), looked, loading };
         if let Some(at) = snapshot.default.as_deref().and_then(|default| snapshot.position(default)) {
             snapshot.entries[..=at].rotate_right(1);
         }
@@ -158,10 +168,21 @@ impl Snapshot {
         self.entries.iter().map(status).collect()
     }
 
-    /// Whether a server has told of the model that a request means by this name, or by none.
-    pub fn tells_of(&self, named: Option<&str>) -> bool {
-        let entry = named.or(self.default.as_deref()).and_then(|id| self.find(id));
-        entry.and_then(Entry::candidate).is_some_and(|candidate| candidate.told)
+    /// The id of the model for a request that names none; `with_picture` if its current turn has one. A default that does not see,
+    /// or is not known to, gives a picture to the model that the settings name for that.
+    pub fn id_for_nameless(&self, with_picture: bool) -> Option<&str> {
+        let default = self.default.as_deref();
+        let blind = |entry: &Entry| {
+            entry.candidate().is_some_and(|candidate| candidate.told && !matches!(candidate.sight, Sight::Sees(_)))
+        };
+        let gives_it_away = with_picture && default.and_then(|id| self.find(id)).is_some_and(blind);
+        let pictures = self.pictures.as_deref().filter(|id| gives_it_away && self.find(id).is_some());
+        pictures.or(default)
+    }
+
+    /// Whether a server has told of the model of this id.
+    pub fn tells_of(&self, id: &str) -> bool {
+        self.find(id).and_then(Entry::candidate).is_some_and(|candidate| candidate.told)
     }
 
     /// The entry that a request means by `id`, byte for byte. One equivalence: on an Ollama server a name without a tag means
@@ -170,12 +191,15 @@ impl Snapshot {
         self.position(id).map(|at| &self.entries[at])
     }
 
-    /// Names in the settings that are those of no model that is served, in sentences for a person.
+    /// Names in the settings that are those of no model that is served, or of one that is no use there, in sentences for a person.
     pub fn what_fits_nothing(&self, settings: &ModelSettings) -> Vec<String> {
         let mut sentences = Vec::new();
         let mut say = |key: String| sentences.push(format!("{key}: no model server has a model of that name"));
         if let Some(default) = settings.default.as_deref().filter(|default| self.find(default).is_none()) {
             say(format!("models.default = {default:?}"));
+        }
+        if let Some(pictures) = settings.pictures.as_deref().filter(|pictures| self.find(pictures).is_none()) {
+            say(format!("models.pictures = {pictures:?}"));
         }
         for (alias, target) in settings.alias.iter().filter(|(alias, _)| self.find(alias).is_none()) {
             say(format!("models.alias.{alias} = {target:?}"));
@@ -195,7 +219,24 @@ impl Snapshot {
                 say(format!("models.expose = {glob:?}"));
             }
         }
+        sentences.extend(self.pictures.as_deref().and_then(|pictures| self.why_no_pictures(pictures)));
         sentences
+    }
+
+    /// Why the model that pictures are to go to does not get any.
+    fn why_no_pictures(&self, id: &str) -> Option<String> {
+        let candidate = self.find(id)?.candidate().filter(|candidate| candidate.told)?;
+        let (why, mend) = match candidate.sight {
+            Sight::Sees(_) => return None,
+            Sight::Blind(how) => {
+                (format!("this model takes text only (from {how})"), "name one that sees, or remove the key".to_owned())
+            }
+            Sight::Unknown => (
+                "nothing tells whether this model sees pictures".to_owned(),
+                format!("if it does, set images = true under [models.override.{id:?}]"),
+            ),
+        };
+        Some(format!("models.pictures = {id:?}: {why}, so it gets none; {mend}"))
     }
 
     fn position(&self, id: &str) -> Option<usize> {
@@ -214,8 +255,8 @@ fn known_models(settings: &ModelSettings, states: &[ServerState], state: &Server
         return discovery.models.clone();
     }
     let literal = |glob: &&String| !glob.contains(['*', '?']);
-    let default = settings.default.iter().filter(|default| !settings.alias.contains_key(*default));
-    let named = default
+    let chosen = settings.default.iter().chain(&settings.pictures).filter(|id| !settings.alias.contains_key(*id));
+    let named = chosen
         .chain(settings.alias.values())
         .chain(settings.expose.iter().flatten().filter(literal))
         .chain(settings.overrides.keys().filter(|name| !settings.alias.contains_key(*name)));
@@ -231,12 +272,13 @@ fn has(state: &ServerState, name: &str) -> bool {
     state.discovery.iter().flat_map(|discovery| &discovery.models).any(|facts| is_same(state, &facts.id, name))
 }
 
-/// What `models.expose` lets through; the default is served in any case.
+/// What `models.expose` lets through; the default and the model for pictures are served in any case.
 fn is_exposed(settings: &ModelSettings, state: &ServerState, id: &str) -> bool {
     let Some(globs) = &settings.expose else { return true };
     let bare = without_latest(id).filter(|_| is_tagged(state));
     let fits = |glob: &String| [Some(id), bare].into_iter().flatten().any(|name| WildMatch::new(glob).matches(name));
-    settings.default.as_deref().is_some_and(|default| is_same(state, id, default)) || globs.iter().any(fits)
+    let mut chosen = settings.default.iter().chain(&settings.pictures);
+    chosen.any(|chosen| is_same(state, id, chosen)) || globs.iter().any(fits)
 }
 
 /// What the settings say of a model, under its alias or its own name.
@@ -306,8 +348,15 @@ fn add(
         Some(entry) if entry.candidates.iter().any(|known| known.upstream == upstream) => {}
         Some(entry) => entry.candidates.push(candidate),
         None => {
-            let reasoning = word.map_or(Reasoning::Default, |word| word.reasoning);
-            entries.push(Entry { id: id.to_owned(), reasoning, candidates: vec![candidate] });
+            let word = word.cloned().unwrap_or_default();
+            entries.push(Entry {
+                id: id.to_owned(),
+                reasoning: word.reasoning,
+                temperature: word.temperature,
+                longest_answer: word.longest_answer.map(u64::from),
+                system_prompt: word.system_prompt,
+                candidates: vec![candidate],
+            });
         }
     }
 }

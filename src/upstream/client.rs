@@ -3,13 +3,15 @@
 //! It uses no proxy, follows no redirect, passes no header of the phone's on and sets its own `Host`: Ollama answers 403 with
 //! an empty body to a foreign `Host` or `Origin`, and llama.cpp keeps generating after a hang-up if it sees a session header.
 
-use std::error::Error as _;
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use reqwest::redirect::Policy;
+use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use secrecy::ExposeSecret as _;
@@ -25,8 +27,9 @@ const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 /// The largest answer to a discovery call that is read, in bytes.
 const DISCOVERY_CAP: usize = 8 * 1024 * 1024;
 
-/// How long a discovery call may take: it loads nothing, so a server that is well answers at once.
-const DISCOVERY_TIME: Duration = Duration::from_secs(5);
+/// How long a discovery call may take: it loads nothing, so a server that is well answers at once. It is more than
+/// `timeouts.connect` is by itself, so that a host that does not answer is always told from a server that says nothing.
+const DISCOVERY_TIME: Duration = Duration::from_secs(6);
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -54,9 +57,40 @@ pub enum Obstacle {
     /// Nothing listens at the address.
     #[error("nothing listens there; is the server started, and is the port in its url right?")]
     NobodyListens,
-    /// The host has no address, does not answer, or does not speak TLS that is trusted.
-    #[error("no connection came about; is the host in its url right, and for https its certificate (ca_file)?")]
+    /// Nobody who is trusted vouches for its certificate.
+    #[error(
+        "its certificate is of no authority that is trusted here; put the certificate of its authority (PEM) into a file and name \
+         that in ca_file"
+    )]
+    Untrusted,
+    /// The certificate is for other hosts.
+    #[error(
+        "its certificate is for another host; write url with a name that stands in the certificate, or have this one added to it \
+         (ca_file cannot mend that)"
+    )]
+    OtherHost,
+    /// The certificate was valid, or will be.
+    #[error("its certificate is not valid at this time; renew it, or set the clock of this machine")]
+    OutOfDate,
+    /// The certificate cannot be a server's.
+    #[error(
+        "its certificate cannot be used by a server; have one issued by the authority in ca_file (one that signs itself needs \
+         basicConstraints CA:FALSE)"
+    )]
+    NoServersCertificate,
+    /// What answers does not speak TLS.
+    #[error("what listens there does not speak TLS; write http:// in its url, or correct the port")]
+    NoTls,
+    /// The host has no address, or does not answer.
+    #[error("no connection came about; is the host in its url right, and can this machine reach it?")]
     Other,
+}
+
+impl Obstacle {
+    /// Whether it stays until a person does something, so that trying again is of no use.
+    pub fn is_lasting(self) -> bool {
+        !matches!(self, Obstacle::NobodyListens | Obstacle::Other)
+    }
 }
 
 /// The client could not be made from the settings; the sentence names the key.
@@ -67,7 +101,7 @@ pub struct ClientError {
     reason: &'static str,
 }
 
-/// The whole answer to a discovery call.
+/// The whole answer to a call that is no turn.
 #[derive(Debug)]
 pub struct Fetched {
     /// Its status.
@@ -140,9 +174,9 @@ impl Client {
     /// Asks a question whose answer is small and comes at once.
     ///
     /// # Errors
-    /// There is no whole answer, whatever its status, within 5 s and 8 MiB.
+    /// There is no whole answer, whatever its status, within 6 s and 8 MiB.
     pub async fn get(&self, path: &str) -> Result<Fetched, Broken> {
-        self.fetch(self.http.get(self.url(path))).await
+        self.fetch(self.http.get(self.url(path)), DISCOVERY_TIME).await
     }
 
     /// Like [`Client::get`], for the discovery calls that are a `POST` of a small JSON document.
@@ -150,9 +184,22 @@ impl Client {
     /// # Errors
     /// As for [`Client::get`].
     pub async fn ask(&self, path: &str, question: &serde_json::Value) -> Result<Fetched, Broken> {
+        self.ask_within(path, question, DISCOVERY_TIME).await
+    }
+
+    /// Like [`Client::ask`], for a question whose answer may take longer.
+    ///
+    /// # Errors
+    /// There is no whole answer, whatever its status, within `time` and 8 MiB.
+    pub async fn ask_within(
+        &self,
+        path: &str,
+        question: &serde_json::Value,
+        time: Duration,
+    ) -> Result<Fetched, Broken> {
         let mut body = SlicedBody::default();
         body.json(question);
-        self.send(path, body.finish()).await
+        self.fetch(self.post_request(path, body), time).await
     }
 
     /// Like [`Client::ask`], for a question that is a whole conversation.
@@ -160,16 +207,21 @@ impl Client {
     /// # Errors
     /// As for [`Client::get`].
     pub async fn send(&self, path: &str, body: SlicedBody) -> Result<Fetched, Broken> {
-        self.fetch(self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body))).await
+        self.fetch(self.post_request(path, body), DISCOVERY_TIME).await
     }
 
-    async fn fetch(&self, request: reqwest::RequestBuilder) -> Result<Fetched, Broken> {
+    fn post_request(&self, path: &str, body: SlicedBody) -> reqwest::RequestBuilder {
+        let body = reqwest::Body::wrap(body.finish());
+        self.http.request(Method::POST, self.url(path)).headers(json()).body(body)
+    }
+
+    async fn fetch(&self, request: reqwest::RequestBuilder, time: Duration) -> Result<Fetched, Broken> {
         let whole = async {
             let mut response = request.send().await.map_err(|error| broken(&error))?;
             let body = read_capped(&mut response, DISCOVERY_CAP).await?;
             Ok(Fetched { status: response.status(), headers: response.headers().clone(), body })
         };
-        tokio::time::timeout(DISCOVERY_TIME, whole).await.unwrap_or(Err(Broken::Silent))
+        tokio::time::timeout(time, whole).await.unwrap_or(Err(Broken::Silent))
     }
 
     /// Sends a turn, on a connection of its own. The answer's body is read by the caller; dropping it, or this future, closes the
@@ -182,18 +234,13 @@ impl Client {
     /// # Errors
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
     pub async fn post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
-        let request = self.http.request(Method::POST, self.url(path)).headers(json());
-        let request = request.header(CONNECTION, HeaderValue::from_static("close"));
-        request.body(wrap(body)).send().await.map_err(|error| broken(&error))
+        let request = self.post_request(path, body).header(CONNECTION, HeaderValue::from_static("close"));
+        request.send().await.map_err(|error| broken(&error))
     }
 }
 
 fn json() -> HeaderMap {
     HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
-}
-
-fn wrap(body: SlicedBody) -> reqwest::Body {
-    reqwest::Body::wrap(body.finish())
 }
 
 /// Reads a body of at most `cap` bytes.
@@ -213,15 +260,37 @@ pub(super) fn broken(error: &reqwest::Error) -> Broken {
     if !error.is_connect() {
         return Broken::Lost;
     }
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        if kind == Some(std::io::ErrorKind::ConnectionRefused) {
-            return Broken::NotConnected(Obstacle::NobodyListens);
-        }
-        source = cause.source();
+    let mut causes = std::iter::successors(error.source(), |&cause| cause_of(cause));
+    Broken::NotConnected(causes.find_map(obstacle).unwrap_or(Obstacle::Other))
+}
+
+/// What an I/O error wraps is not its source: that would be the source of what it wraps.
+fn cause_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
     }
-    Broken::NotConnected(Obstacle::Other)
+}
+
+/// The obstacle that one cause of an error tells of.
+fn obstacle(cause: &(dyn Error + 'static)) -> Option<Obstacle> {
+    if cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        return Some(Obstacle::NobodyListens);
+    }
+    match cause.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(fault) => Some(match fault {
+            // The signature is bad where the authority was made anew under its old name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => Obstacle::Untrusted,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Obstacle::OtherHost,
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => Obstacle::OutOfDate,
+            _ => Obstacle::NoServersCertificate,
+        }),
+        rustls::Error::InvalidMessage(_) => Some(Obstacle::NoTls),
+        _ => None,
+    }
 }
 
 /// A TLS configuration that trusts the authorities of a PEM text and nobody else: whoever names a private authority means it.

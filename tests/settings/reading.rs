@@ -30,6 +30,7 @@ fn what_nobody_sets_has_its_default() {
     assert_eq!(settings.log.format, Format::Text);
     assert!(settings.metrics.is_none());
     assert!(settings.models.default.is_none() && settings.models.expose.is_none());
+    assert!(settings.models.pictures.is_none() && !settings.models.warm_up);
     assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
 }
 
@@ -95,6 +96,7 @@ port = 9000
     let plain = &settings.models.overrides["plain"];
     assert_eq!((plain.images, plain.context), (None, None));
     assert_eq!(plain.reasoning, Reasoning::Default);
+    assert_eq!((plain.temperature, plain.longest_answer, &plain.system_prompt), (None, None, &None));
     assert_eq!(settings.limits.image, Some(20 << 20));
     assert_eq!(settings.limits.body, 52_428_800);
     assert_eq!(settings.limits.queue, 0);
