@@ -58,7 +58,7 @@ impl Message {
 }
 
 /// A whole request: the ordered snapshot of a conversation whose last message is the current turn.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Conversation {
     /// The messages, oldest first; the last is the current turn and is the user's.
     pub messages: Vec<Message>,

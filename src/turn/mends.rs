@@ -1,6 +1,7 @@
 //! What can be changed about a prompt so that a backend takes it, without dropping, reordering or rewriting anything that
 //! was said.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -123,14 +124,17 @@ impl Mend {
 }
 
 /// The prompt with these changes made.
-pub fn mended(prompt: &Prompt, mends: &[Mend]) -> Prompt {
+pub fn mended<'a>(prompt: &'a Prompt, mends: &[Mend]) -> Cow<'a, Prompt> {
+    if mends.is_empty() {
+        return Cow::Borrowed(prompt);
+    }
     let mut prompt = prompt.clone();
     let mut in_order = mends.to_vec();
     in_order.sort_unstable();
     for mend in in_order {
         mend.apply(&mut prompt);
     }
-    prompt
+    Cow::Owned(prompt)
 }
 
 /// The parts of a run stay as they are and in order; text parts of one message are joined with one line feed on the wire.

@@ -74,7 +74,7 @@ impl Turns {
     /// The failure that the phone is told.
     pub async fn run(
         &self,
-        conversation: Conversation,
+        mut conversation: Conversation,
         received: Instant,
         record: &mut TurnRecord,
     ) -> Result<Reply, Failure> {
@@ -98,7 +98,9 @@ impl Turns {
         let mut servers = entry.in_order_of_asking().peekable();
         while let Some(candidate) = servers.next() {
             let others = servers.peek().is_some();
-            match self.run_on(entry, candidate, conversation.clone(), clock, others, record).await {
+            // Mostly there is one server, which needs no copy.
+            let conversation = if others { conversation.clone() } else { std::mem::take(&mut conversation) };
+            match self.run_on(entry, candidate, conversation, clock, others, record).await {
                 // Nothing was sent, so another server that has the model can take the turn.
                 Err(Ended::NotReached(_)) if others => {}
                 Err(Ended::NotReached(failure) | Ended::Failed(failure)) => return Err(failure),
