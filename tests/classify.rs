@@ -72,6 +72,7 @@ fn codes(meaning: Meaning) -> &'static [&'static str] {
         | Meaning::RolesMustAlternate
         | Meaning::FirstMessageMustBeUser
         | Meaning::EmptyPrompt
+        | Meaning::SystemPromptUnsupported
         | Meaning::OutputLimitTooHigh
         | Meaning::WrongAddress
         | Meaning::Failure => &["upstream_failure"],

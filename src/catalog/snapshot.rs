@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use bytes::Bytes;
 use wildmatch::WildMatch;
 
+use crate::contract::Text;
 use crate::contract::models::{self, ListedModel};
 use crate::observe::status::ModelStatus;
 use crate::settings::{ModelOverride, ModelSettings, Reasoning};
@@ -66,6 +67,12 @@ pub struct Entry {
     pub id: String,
     /// How much it shall reason.
     pub reasoning: Reasoning,
+    /// How freely it shall choose its words, if the settings say.
+    pub temperature: Option<f64>,
+    /// The most tokens that an answer shall have, if the settings say.
+    pub longest_answer: Option<u64>,
+    /// What it is told before every conversation, if the settings say.
+    pub system_prompt: Option<Text>,
     /// The servers that have it, in the order of the settings; never empty.
     pub candidates: Vec<Candidate>,
 }
@@ -170,7 +177,7 @@ impl Snapshot {
         self.position(id).map(|at| &self.entries[at])
     }
 
-    /// Names in the settings that are those of no model that is served, in sentences for a person.
+    /// Names in the settings that are those of no model that is served, or of one that is no use there, in sentences for a person.
     pub fn what_fits_nothing(&self, settings: &ModelSettings) -> Vec<String> {
         let mut sentences = Vec::new();
         let mut say = |key: String| sentences.push(format!("{key}: no model server has a model of that name"));
@@ -306,8 +313,15 @@ fn add(
         Some(entry) if entry.candidates.iter().any(|known| known.upstream == upstream) => {}
         Some(entry) => entry.candidates.push(candidate),
         None => {
-            let reasoning = word.map_or(Reasoning::Default, |word| word.reasoning);
-            entries.push(Entry { id: id.to_owned(), reasoning, candidates: vec![candidate] });
+            let word = word.cloned().unwrap_or_default();
+            entries.push(Entry {
+                id: id.to_owned(),
+                reasoning: word.reasoning,
+                temperature: word.temperature,
+                longest_answer: word.longest_answer.map(u64::from),
+                system_prompt: word.system_prompt,
+                candidates: vec![candidate],
+            });
         }
     }
 }

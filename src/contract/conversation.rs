@@ -102,6 +102,11 @@ impl Conversation {
         self.messages.last()
     }
 
+    /// Whether the current turn has a picture.
+    pub fn has_current_image(&self) -> bool {
+        self.current().is_some_and(|current| current.images().next().is_some())
+    }
+
     /// Bytes of text in the whole conversation, as escaped in the request.
     pub fn text_bytes(&self) -> usize {
         self.messages.iter().flat_map(Message::texts).map(Text::len).sum()

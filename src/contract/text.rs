@@ -29,6 +29,13 @@ impl Text {
         Some(Text(literal.slice_ref(inside)))
     }
 
+    /// Text that does not come from a request.
+    pub fn new(text: &str) -> Self {
+        let literal = serde_json::Value::from(text).to_string();
+        let inside = literal.strip_prefix('"').and_then(|literal| literal.strip_suffix('"'));
+        Text(Bytes::copy_from_slice(inside.unwrap_or_default().as_bytes()))
+    }
+
     /// One of Weir's own sentences; it must need no escaping.
     pub fn constant(sentence: &'static str) -> Self {
         Text(Bytes::from_static(sentence.as_bytes()))
@@ -69,6 +76,11 @@ mod tests {
         assert!(text(r#""\ud83c""#).is_none());
         assert!(text(r#""\udf89x""#).is_none());
         assert!(text(r#""\\ud83c""#).is_some(), "an escaped backslash before a u is no escape of a surrogate");
+    }
+
+    #[test]
+    fn text_that_is_not_from_a_request_is_escaped() {
+        assert_eq!(Text::new("say \"hi\"\n\u{1f389}").as_json().as_ref(), "say \\\"hi\\\"\\n\u{1f389}".as_bytes());
     }
 
     #[test]

@@ -128,6 +128,10 @@ fn typed(text: &str, shape: Shape) -> Value {
             Ok(number) => number.into(),
             Err(_) => text.into(),
         },
+        (Shape::Decimal, digits) => match digits.parse::<f64>() {
+            Ok(number) => number.into(),
+            Err(_) => text.into(),
+        },
         _ => text.into(),
     }
 }
@@ -160,6 +164,7 @@ mod tests {
             ("ADAPTER_LIMITS__BODY", "64MiB"),
             ("ADAPTER_MODELS__OVERRIDE__QWEN__IMAGES", "true"),
             ("ADAPTER_MODELS__OVERRIDE__QWEN__REASONING", "true"),
+            ("ADAPTER_MODELS__OVERRIDE__QWEN__TEMPERATURE", "0.5"),
             ("OTHER", "1"),
         ])
         .values()
@@ -170,6 +175,7 @@ mod tests {
         assert_eq!(at("limits.body").as_str(), Some("64MiB"));
         assert_eq!(at("models.override.qwen.images").to_bool(), Some(true));
         assert_eq!(at("models.override.qwen.reasoning").as_str(), Some("true"));
+        assert_eq!(at("models.override.qwen.temperature").to_f64(), Some(0.5));
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub enum Meaning {
     FirstMessageMustBeUser,
     /// The server does not take a message without text.
     EmptyPrompt,
+    /// The model's template knows no system messages.
+    SystemPromptUnsupported,
     /// The output limit that came with the request is more than the server allows, or it knows no such limit; the conversation itself
     /// may be fine.
     OutputLimitTooHigh,
@@ -51,7 +53,7 @@ pub enum Meaning {
 }
 
 /// The words for meanings in a file.
-const MEANINGS: [(&str, Meaning); 17] = [
+const MEANINGS: [(&str, Meaning); 18] = [
     ("context_too_long", Meaning::ContextTooLong),
     ("image_unsupported", Meaning::ImageUnsupported),
     ("image_unreadable", Meaning::ImageUnreadable),
@@ -66,6 +68,7 @@ const MEANINGS: [(&str, Meaning); 17] = [
     ("roles_must_alternate", Meaning::RolesMustAlternate),
     ("first_message_must_be_user", Meaning::FirstMessageMustBeUser),
     ("empty_prompt", Meaning::EmptyPrompt),
+    ("system_prompt_unsupported", Meaning::SystemPromptUnsupported),
     ("output_limit_too_high", Meaning::OutputLimitTooHigh),
     ("wrong_address", Meaning::WrongAddress),
     ("failure", Meaning::Failure),

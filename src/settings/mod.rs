@@ -29,6 +29,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
+use crate::contract::Text;
+
 pub use environment::Environment;
 pub use failures::{FailureExample, FailureRow, Meaning};
 pub use refusal::SettingsError;
@@ -163,7 +165,7 @@ pub enum Kind {
 }
 
 /// Which models are offered, under which names, and what is known about them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelSettings {
     /// The model that is served when the app names none; `None` is the first that can chat.
     pub default: Option<String>,
@@ -175,8 +177,8 @@ pub struct ModelSettings {
     pub overrides: BTreeMap<String, ModelOverride>,
 }
 
-/// What the person knows better than the server about one model.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What the person knows better than the server about one model, and how it is to answer.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelOverride {
     /// Whether the model sees pictures; `None` is `"auto"`: as the server says.
     pub images: Option<bool>,
@@ -184,6 +186,12 @@ pub struct ModelOverride {
     pub context: Option<u32>,
     /// How much the model is asked to reason.
     pub reasoning: Reasoning,
+    /// How freely it chooses its words, from 0 to 2; `None` leaves that to the server.
+    pub temperature: Option<f64>,
+    /// The most tokens of one answer, above 0; `None` sets no limit beside the one that the turn's time sets.
+    pub longest_answer: Option<u32>,
+    /// What it is told before every conversation; never empty.
+    pub system_prompt: Option<Text>,
 }
 
 /// How much a model is asked to reason before it answers.

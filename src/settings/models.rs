@@ -6,14 +6,24 @@ use figment::value::Value;
 
 use super::layers::Layers;
 use super::refusal::{Refusal, SettingsError};
+use super::value::{Found, kind};
 use super::{ModelOverride, ModelSettings, Reasoning, schema};
+use crate::contract::Text;
+
+/// The highest temperature that model servers take.
+const HIGHEST_TEMPERATURE: f64 = 2.0;
 
 pub(super) fn read(layers: &Layers) -> Result<ModelSettings, SettingsError> {
-    let default = layers
-        .get(&["models", "default"])
-        .map(|found| found.text("the id of a model, as your model server lists it"))
-        .transpose()?;
-    Ok(ModelSettings { default, expose: expose(layers)?, alias: aliases(layers)?, overrides: overrides(layers)? })
+    let id = |key| {
+        let found = layers.get(&["models", key]);
+        found.map(|found| found.text("the id of a model, as your model server lists it")).transpose()
+    };
+    Ok(ModelSettings {
+        default: id("default")?,
+        expose: expose(layers)?,
+        alias: aliases(layers)?,
+        overrides: overrides(layers)?,
+    })
 }
 
 fn expose(layers: &Layers) -> Result<Option<Vec<String>>, SettingsError> {
@@ -33,7 +43,7 @@ fn expose(layers: &Layers) -> Result<Option<Vec<String>>, SettingsError> {
         match entry.as_str() {
             Some(pattern) if !pattern.trim().is_empty() => patterns.push(pattern.to_owned()),
             _ => {
-                return Err(found.refuse(format!("a list that holds {}", super::value::kind(entry)), accepted, mend));
+                return Err(found.refuse(format!("a list that holds {}", kind(entry)), accepted, mend));
             }
         }
     }
@@ -85,11 +95,10 @@ fn overrides(layers: &Layers) -> Result<BTreeMap<String, ModelOverride>, Setting
                 ));
             }
         };
-        let context = layers
-            .get(&path("context"))
-            .map(|found| found.number(1..=u64::from(u32::MAX)))
-            .transpose()?
-            .and_then(|context| u32::try_from(context).ok());
+        let tokens = |key| -> Result<_, SettingsError> {
+            let number = layers.get(&path(key)).map(|found| found.number(1..=u64::from(u32::MAX))).transpose()?;
+            Ok(number.and_then(|tokens| u32::try_from(tokens).ok()))
+        };
         let reasoning = layers.require(&path("reasoning"))?.word(&[
             ("default", Reasoning::Default),
             ("off", Reasoning::Off),
@@ -97,9 +106,30 @@ fn overrides(layers: &Layers) -> Result<BTreeMap<String, ModelOverride>, Setting
             ("medium", Reasoning::Medium),
             ("high", Reasoning::High),
         ])?;
-        overrides.insert(name.clone(), ModelOverride { images: sees, context, reasoning });
+        let temperature = layers.get(&path("temperature"));
+        let word = ModelOverride {
+            images: sees,
+            context: tokens("context")?,
+            reasoning,
+            temperature: temperature.map(|found| found.decimal(0.0..=HIGHEST_TEMPERATURE)).transpose()?,
+            longest_answer: tokens("longest_answer")?,
+            system_prompt: layers.get(&path("system_prompt")).map(|found| system_prompt(&found)).transpose()?,
+        };
+        overrides.insert(name.clone(), word);
     }
     Ok(overrides)
+}
+
+/// It is content, so no message shows what was found.
+fn system_prompt(found: &Found) -> Result<Text, SettingsError> {
+    match found.value.as_str() {
+        Some(text) if !text.trim().is_empty() => Ok(Text::new(text)),
+        _ => Err(found.refuse(
+            kind(&found.value),
+            "a text in quotes that isn't empty",
+            "Write what the model is to be told, in three quotes if it has several lines, or remove the key.",
+        )),
+    }
 }
 
 /// Refuses a name of nothing but white space: no app could choose it.

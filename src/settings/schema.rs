@@ -11,6 +11,8 @@ pub(super) enum Shape {
     Address,
     /// A number, or a word or a size in its place.
     Number,
+    /// A number that may have a fraction.
+    Decimal,
     /// `true`, `false` or a word.
     Switch,
     /// A list of texts.
@@ -47,6 +49,9 @@ pub(super) static KEYS: &[Key] = &[
     key(&["models", "override", "*", "images"], Shape::Switch),
     key(&["models", "override", "*", "context"], Shape::Number),
     key(&["models", "override", "*", "reasoning"], Shape::Text),
+    key(&["models", "override", "*", "temperature"], Shape::Decimal),
+    key(&["models", "override", "*", "longest_answer"], Shape::Number),
+    key(&["models", "override", "*", "system_prompt"], Shape::Text),
     key(&["failures"], Shape::Rows),
     key(&["limits", "body"], Shape::Number),
     key(&["limits", "image"], Shape::Number),

@@ -63,6 +63,18 @@ impl Found {
         )
     }
 
+    /// A number in this range that may have a fraction.
+    pub(super) fn decimal(&self, range: RangeInclusive<f64>) -> Result<f64, SettingsError> {
+        let number = self.whole().map(|number| number as f64).or_else(|| self.value.to_f64());
+        // What is no number at all (nan) is in no range.
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            self.refuse(
+                self.shown(),
+                format!("a number from {} to {}, such as 0.7", range.start(), range.end()),
+                self.set_to("N (a number without quotes)"),
+            )
+        })
+    }
     /// A number of bytes, as a plain integer or as a size with a unit.
     pub(super) fn size(&self) -> Result<u64, SettingsError> {
         let size = match (self.whole(), self.value.as_str()) {

@@ -1,4 +1,4 @@
-//! What can be changed about a conversation so that a backend takes it, without dropping, reordering or rewriting anything that
+//! What can be changed about a prompt so that a backend takes it, without dropping, reordering or rewriting anything that
 //! was said.
 
 use std::collections::HashMap;
@@ -13,6 +13,15 @@ use crate::contract::{Conversation, Message, Part, Role, Text};
 use crate::upstream::classify::Meaning;
 use crate::upstream::exchange::Refusal;
 
+/// What a model is sent: the conversation, and before it the system prompt of the settings, if there is one for it.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    /// What the model is told first.
+    pub system_prompt: Option<Text>,
+    /// The conversation.
+    pub conversation: Conversation,
+}
+
 /// One change. They are made in the order in which they stand here, whatever the order of the refusals: after messages were
 /// merged, a picture of an earlier one could not be told from one of the current turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +34,8 @@ pub enum Mend {
     BeginWithUser,
     /// A sentence takes the place of empty text beside a picture, for an engine that refuses an empty prompt.
     NameTheImage,
+    /// The system prompt of the settings is left out, for a template that knows no system messages.
+    LeaveOutSystemPrompt,
 }
 
 impl Mend {
@@ -35,12 +46,13 @@ impl Mend {
             Mend::MergeSameRole => "merge_same_role",
             Mend::BeginWithUser => "begin_with_user",
             Mend::NameTheImage => "name_the_image",
+            Mend::LeaveOutSystemPrompt => "leave_out_system_prompt",
         }
     }
 
-    /// The change that may help after a refusal of that meaning, if the conversation (as the phone sent it) has something to
-    /// change and it was not changed so already.
-    pub fn after(meaning: Meaning, conversation: &Conversation, tried: &[Mend]) -> Option<Self> {
+    /// The change that may help after a refusal of that meaning, if the prompt (with the conversation as the phone sent it) has
+    /// something to change and it was not changed so already.
+    pub fn after(meaning: Meaning, prompt: &Prompt, tried: &[Mend]) -> Option<Self> {
         let may_help: &[Mend] = match meaning {
             // A history of pictures is the one thing that Weir may shorten: the disclosure says what is missing.
             Meaning::ImageUnsupported
@@ -49,18 +61,23 @@ impl Mend {
             | Meaning::TooManyImages
             | Meaning::BodyTooLarge
             | Meaning::ContextTooLong => &[Mend::DiscloseHistoricalImages],
-            // The same words are used for both faults.
-            Meaning::RolesMustAlternate => &[Mend::MergeSameRole, Mend::BeginWithUser],
-            Meaning::FirstMessageMustBeUser => &[Mend::BeginWithUser, Mend::MergeSameRole],
+            // The same words are used for both faults, and by some templates for a system message that they do not know.
+            Meaning::RolesMustAlternate => &[Mend::MergeSameRole, Mend::BeginWithUser, Mend::LeaveOutSystemPrompt],
+            Meaning::FirstMessageMustBeUser => &[Mend::BeginWithUser, Mend::MergeSameRole, Mend::LeaveOutSystemPrompt],
             Meaning::EmptyPrompt => &[Mend::NameTheImage],
+            Meaning::SystemPromptUnsupported => &[Mend::LeaveOutSystemPrompt],
             _ => &[],
         };
-        may_help.iter().copied().find(|mend| !tried.contains(mend) && mend.has_something_to_do(conversation))
+        may_help.iter().copied().find(|mend| !tried.contains(mend) && mend.has_something_to_do(prompt))
     }
 
     /// Whether a refusal tells something about the model. One about this conversation's pictures or size does not, nor does a
-    /// server that reports a fault of its own, or that failed inside an answer.
+    /// server that reports a fault of its own, or that failed inside an answer. Only a template speaks of system messages, whatever
+    /// the status that carries its words.
     pub fn is_worth_remembering(refusal: Refusal) -> bool {
+        if refusal.meaning == Meaning::SystemPromptUnsupported {
+            return true;
+        }
         let is_of_the_model = matches!(
             refusal.meaning,
             Meaning::ImageUnsupported
@@ -71,9 +88,9 @@ impl Mend {
         is_of_the_model && refusal.status.is_client_error()
     }
 
-    /// Whether the conversation has anything that this changes.
-    pub fn has_something_to_do(self, conversation: &Conversation) -> bool {
-        let messages = &conversation.messages;
+    /// Whether the prompt has anything that this changes.
+    pub fn has_something_to_do(self, prompt: &Prompt) -> bool {
+        let messages = &prompt.conversation.messages;
         match self {
             Mend::DiscloseHistoricalImages => {
                 messages.iter().rev().skip(1).any(|message| message.images().next().is_some())
@@ -81,35 +98,39 @@ impl Mend {
             Mend::MergeSameRole => messages.windows(2).any(|pair| pair[0].role == pair[1].role),
             Mend::BeginWithUser => messages.first().is_some_and(|message| message.role == Role::Assistant),
             Mend::NameTheImage => messages.iter().any(is_image_without_text),
+            Mend::LeaveOutSystemPrompt => prompt.system_prompt.is_some(),
         }
     }
 
-    fn apply(self, conversation: &mut Conversation) {
+    fn apply(self, prompt: &mut Prompt) {
+        let has_something_to_do = self.has_something_to_do(prompt);
+        let messages = &mut prompt.conversation.messages;
         match self {
-            Mend::DiscloseHistoricalImages => conversation.disclose_historical_images(),
-            Mend::MergeSameRole => merge_same_role(&mut conversation.messages),
+            Mend::DiscloseHistoricalImages => prompt.conversation.disclose_historical_images(),
+            Mend::MergeSameRole => merge_same_role(messages),
             Mend::BeginWithUser => {
-                if self.has_something_to_do(conversation) {
+                if has_something_to_do {
                     let parts = vec![Part::Text(Text::constant(MISSING_BEGINNING))];
-                    conversation.messages.insert(0, Message { role: Role::User, parts });
+                    messages.insert(0, Message { role: Role::User, parts });
                 }
             }
             Mend::NameTheImage => {
-                conversation.messages.iter_mut().filter(|message| is_image_without_text(message)).for_each(name_image);
+                messages.iter_mut().filter(|message| is_image_without_text(message)).for_each(name_image);
             }
+            Mend::LeaveOutSystemPrompt => prompt.system_prompt = None,
         }
     }
 }
 
-/// The conversation with these changes made.
-pub fn mended(conversation: &Conversation, mends: &[Mend]) -> Conversation {
-    let mut conversation = conversation.clone();
+/// The prompt with these changes made.
+pub fn mended(prompt: &Prompt, mends: &[Mend]) -> Prompt {
+    let mut prompt = prompt.clone();
     let mut in_order = mends.to_vec();
     in_order.sort_unstable();
     for mend in in_order {
-        mend.apply(&mut conversation);
+        mend.apply(&mut prompt);
     }
-    conversation
+    prompt
 }
 
 /// The parts of a run stay as they are and in order; text parts of one message are joined with one line feed on the wire.

@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::upstream::classify::Classifier;
 use crate::upstream::dialect::Sight;
 use admission::{Admission, HeldPermit, NotAdmitted};
-use mends::Remembered;
+use mends::{Prompt, Remembered};
 use run::Run;
 use speed::Speeds;
 
@@ -133,9 +133,10 @@ impl Turns {
         record.queued += queued.elapsed();
         let permit = HeldPermit::new(permit?, Arc::clone(upstream), candidate.dialect);
 
+        let prompt = Prompt { system_prompt: entry.system_prompt.clone(), conversation };
         let run = Run { turns: self, entry, candidate, upstream, permit, clock, others };
-        run.refuse_what_is_counted_too_long(&conversation).await?;
-        run.to_the_end(conversation, record).await
+        run.refuse_what_is_counted_too_long(&prompt).await?;
+        run.to_the_end(prompt, record).await
     }
 
     /// The model of a turn: the one that the app named, else the default.

@@ -5,7 +5,7 @@ use tracing::{debug, warn};
 
 use super::admission::HeldPermit;
 use super::collapse::{Collapsed, NoAnswer, collapse};
-use super::mends::{Mend, mended};
+use super::mends::{Mend, Prompt, mended};
 use super::outcome::Circumstances;
 use super::speed::Progress;
 use super::{Clock, Ended, Turns, reasoning};
@@ -60,35 +60,40 @@ impl Run<'_> {
     /// The question as it is sent to this model.
     fn question<'q>(
         &'q self,
-        conversation: &'q Conversation,
+        prompt: &'q Prompt,
         reasoning: Reasoning,
         unanswered_calls: &'q [ToolCall],
     ) -> Question<'q> {
         Question {
             model: &self.candidate.name,
-            conversation,
+            system_prompt: prompt.system_prompt.as_ref(),
+            conversation: &prompt.conversation,
             reasoning,
             reasons: self.candidate.reasons,
             context_to_ask_for: self.candidate.context_to_ask_for,
             keep_alive: self.upstream.settings.keep_alive.as_deref(),
             unanswered_calls,
             longest_answer: None,
+            temperature: self.entry.temperature,
         }
     }
 
-    /// The output limit that ends an answer before the turn's time does, or at least one that never would.
+    /// The output limit that ends an answer before the turn's time does, or at least one that never would; the settings may want
+    /// a lower one.
     fn longest_answer(&self, conversation: &Conversation) -> Option<u64> {
         let left = self.clock.deadline.saturating_duration_since(Instant::now());
-        self.turns.speeds.longest_answer(self.candidate, conversation.text_bytes() as u64, left)
+        let wanted = self.entry.longest_answer;
+        self.turns.speeds.longest_answer(self.candidate, wanted, conversation.text_bytes() as u64, left)
     }
 
     /// Where it is close, the server's own count decides before it is asked to generate.
-    pub(super) async fn refuse_what_is_counted_too_long(&self, conversation: &Conversation) -> Result<(), Failure> {
+    pub(super) async fn refuse_what_is_counted_too_long(&self, prompt: &Prompt) -> Result<(), Failure> {
         let Some(context) = self.candidate.context else { return Ok(()) };
+        let conversation = &prompt.conversation;
         if conversation.text_bytes() as u64 <= context.saturating_mul(BYTES_A_TOKEN_WORTH_COUNTING) {
             return Ok(());
         }
-        let body = self.candidate.dialect.encode(&self.question(conversation, self.entry.reasoning, &[]));
+        let body = self.candidate.dialect.encode(&self.question(prompt, self.entry.reasoning, &[]));
         let counting = self.upstream.count_tokens(self.candidate.dialect, body);
         match tokio::time::timeout_at(self.clock.deadline, counting).await {
             // A picture in the history can still give way to its disclosure, so only text is refused for good here.
@@ -100,24 +105,24 @@ impl Run<'_> {
     }
 
     /// Asks, mends what a refusal shows can be mended, and asks a second time where an answer has no text.
-    pub(super) async fn to_the_end(&self, asked_for: Conversation, record: &mut TurnRecord) -> Result<Reply, Ended> {
-        let named_model = asked_for.model.is_some();
-        let current_image = asked_for.current().is_some_and(|current| current.images().next().is_some());
-        let any_image = asked_for.image_count() > 0;
+    pub(super) async fn to_the_end(&self, asked_for: Prompt, record: &mut TurnRecord) -> Result<Reply, Ended> {
+        let named_model = asked_for.conversation.model.is_some();
+        let current_image = asked_for.conversation.has_current_image();
+        let any_image = asked_for.conversation.image_count() > 0;
         let circumstances = |seen_lately| Circumstances { named_model, current_image, any_image, seen_lately };
 
         let mut tried = self.turns.remembered.recall(self.candidate);
         tried.retain(|mend| mend.has_something_to_do(&asked_for));
         record.repairs.extend(tried.iter().map(|mend| mend.as_str()));
-        let mut conversation = mended(&asked_for, &tried);
+        let mut prompt = mended(&asked_for, &tried);
         let mut learned: Vec<Mend> = Vec::new();
         let mut reasoning = self.entry.reasoning;
         let mut unanswered_calls: Vec<ToolCall> = Vec::new();
         let mut second_generation = false;
         let mut limited = true;
         loop {
-            let mut question = self.question(&conversation, reasoning, &unanswered_calls);
-            question.longest_answer = self.longest_answer(&conversation).filter(|_| limited);
+            let mut question = self.question(&prompt, reasoning, &unanswered_calls);
+            question.longest_answer = self.longest_answer(&prompt.conversation).filter(|_| limited);
             let asked = Instant::now();
             let attempt = self.ask(&question, record).await;
             let circumstances = circumstances(self.upstream.seen_lately());
@@ -138,7 +143,7 @@ impl Run<'_> {
                     };
                     debug!(mend = mend.as_str(), "the model server refused; mending");
                     tried.push(mend);
-                    conversation = mended(&asked_for, &tried);
+                    prompt = mended(&asked_for, &tried);
                     if Mend::is_worth_remembering(refusal) {
                         learned.push(mend);
                     }
@@ -150,7 +155,7 @@ impl Run<'_> {
                     return Err(Ended::NotReached(circumstances.broken(broken)));
                 }
                 Attempt::NoAnswer(no_answer) => {
-                    return Err(self.unanswered(no_answer, &conversation, circumstances).into());
+                    return Err(self.unanswered(no_answer, &prompt.conversation, circumstances).into());
                 }
                 Attempt::NeverStarted => {
                     return Err(Failure::overloaded("the model server did not take the turn up in time").into());
@@ -164,10 +169,16 @@ impl Run<'_> {
             }
             if !learned.is_empty() {
                 self.turns.remembered.keep(self.candidate, &learned);
+                if learned.contains(&Mend::LeaveOutSystemPrompt) {
+                    warn!(
+                        model = self.entry.id,
+                        "the template of this model takes no system message: system_prompt is not sent to it"
+                    );
+                }
             }
             let text = reasoning::strip(&answer.text, self.candidate.reasons != Some(false));
             if !reasoning::is_blank(text) {
-                self.warn_of_a_cut_conversation(&conversation, &answer);
+                self.warn_of_a_cut_conversation(&prompt.conversation, &answer);
                 return Ok(self.reply(&answer, text.to_owned(), record));
             }
             // A second generation is worth it only if it can be as long as the first.
@@ -183,7 +194,7 @@ impl Run<'_> {
             } else if reasoned || !answer.tool_calls.is_empty() {
                 return Err(Failure::upstream_failure("the model produced no text").into());
             } else {
-                return Err(self.empty(&conversation, answer.usage).into());
+                return Err(self.empty(&prompt.conversation, answer.usage).into());
             }
             second_generation = true;
         }

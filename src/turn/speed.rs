@@ -82,23 +82,31 @@ impl Speeds {
         self.change(candidate, |known| known.refused_a_limit = Some(Instant::now()));
     }
 
-    /// The most tokens that the answer to a conversation with so much text can have within `left`. While no speed is known, only
-    /// an answer without end is ruled out. `None`: the server has refused a limit lately, or might refuse this one because it is
-    /// more than its context leaves; that context is the limit then.
-    pub fn longest_answer(&self, candidate: &Candidate, text_bytes: u64, left: Duration) -> Option<u64> {
+    /// The most tokens that the answer to a conversation with so much text can have within `left`, or fewer if fewer are `wanted`.
+    /// While no speed is known, only an answer without end is ruled out. `None`: the server has refused a limit lately, or might
+    /// refuse this one because it is more than its context leaves; that context is the limit then.
+    pub fn longest_answer(
+        &self,
+        candidate: &Candidate,
+        wanted: Option<u64>,
+        text_bytes: u64,
+        left: Duration,
+    ) -> Option<u64> {
+        let wanted = wanted.unwrap_or(LONGEST_ANSWER).min(LONGEST_ANSWER);
         let known = self.known(candidate);
         if known.refused_a_limit.is_some_and(|since| since.elapsed() < REFUSAL_REMEMBERED) {
             return None;
         }
         if let Some(speed) = known.speed {
             let seconds = left.saturating_sub(speed.until_first).as_secs_f64() * PLANNED;
-            return Some(((seconds * speed.tokens_a_second) as u64).clamp(SHORTEST_ANSWER, LONGEST_ANSWER));
+            let in_time = ((seconds * speed.tokens_a_second) as u64).max(SHORTEST_ANSWER);
+            return Some(in_time.min(wanted));
         }
         let fits = candidate.context.is_none_or(|context| {
             !candidate.dialect.may_refuse_an_output_limit()
-                || context.saturating_sub(text_bytes / LEAST_BYTES_A_TOKEN) >= LONGEST_ANSWER
+                || context.saturating_sub(text_bytes / LEAST_BYTES_A_TOKEN) >= wanted
         });
-        fits.then_some(LONGEST_ANSWER)
+        fits.then_some(wanted)
     }
 
     fn known(&self, candidate: &Candidate) -> Known {
@@ -133,13 +141,13 @@ mod tests {
     fn an_answer_is_limited_to_what_the_time_holds_once_the_speed_is_known() {
         let speeds = Speeds::default();
         let model = candidate();
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(LONGEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(100)), Some(LONGEST_ANSWER));
         let progress = Progress { pieces: 400, until_first: seconds(20), generating: seconds(10) };
         speeds.measure(&model, progress, None);
         // 80 s are left for the answer, of which 70 % are planned with, at 40 tokens a second.
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(2240));
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(10)), Some(SHORTEST_ANSWER));
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(100_000)), Some(LONGEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(100)), Some(2240));
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(10)), Some(SHORTEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(100_000)), Some(LONGEST_ANSWER));
     }
 
     #[test]
@@ -148,9 +156,9 @@ mod tests {
         let model = candidate();
         let progress = Progress { pieces: 3, until_first: seconds(0), generating: seconds(3) };
         speeds.measure(&model, progress, Some(3));
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(LONGEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(100)), Some(LONGEST_ANSWER));
         speeds.measure(&model, progress, Some(300));
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(7000));
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(100)), Some(7000));
     }
 
     #[test]
@@ -159,12 +167,28 @@ mod tests {
         let mut model = candidate();
         model.dialect = Dialect::Vllm;
         model.context = Some(32_768);
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), None);
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(100)), None);
         model.context = Some(131_072);
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(LONGEST_ANSWER));
-        assert_eq!(speeds.longest_answer(&model, 250_000, seconds(100)), None);
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(100)), Some(LONGEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, None, 250_000, seconds(100)), None);
         model.dialect = Dialect::LlamaCpp;
-        assert_eq!(speeds.longest_answer(&model, 250_000, seconds(100)), Some(LONGEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, None, 250_000, seconds(100)), Some(LONGEST_ANSWER));
+    }
+
+    #[test]
+    fn what_the_settings_want_counts_where_it_is_less() {
+        let speeds = Speeds::default();
+        let mut model = candidate();
+        assert_eq!(speeds.longest_answer(&model, Some(500), 100, seconds(100)), Some(500));
+        assert_eq!(speeds.longest_answer(&model, Some(100_000), 100, seconds(100)), Some(LONGEST_ANSWER));
+        model.dialect = Dialect::Vllm;
+        model.context = Some(4096);
+        assert_eq!(speeds.longest_answer(&model, Some(500), 100, seconds(100)), Some(500));
+        assert_eq!(speeds.longest_answer(&model, Some(500), 8000, seconds(100)), None);
+        speeds.measure(&model, Progress { pieces: 100, until_first: seconds(0), generating: seconds(10) }, None);
+        assert_eq!(speeds.longest_answer(&model, Some(500), 100, seconds(100)), Some(500));
+        assert_eq!(speeds.longest_answer(&model, Some(500), 100, seconds(50)), Some(350));
+        assert_eq!(speeds.longest_answer(&model, Some(5), 100, seconds(0)), Some(5));
     }
 
     #[tokio::test(start_paused = true)]
@@ -172,8 +196,8 @@ mod tests {
         let speeds = Speeds::default();
         let model = candidate();
         speeds.refused_a_limit(&model);
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), None);
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(100)), None);
         tokio::time::advance(REFUSAL_REMEMBERED).await;
-        assert_eq!(speeds.longest_answer(&model, 100, seconds(100)), Some(LONGEST_ANSWER));
+        assert_eq!(speeds.longest_answer(&model, None, 100, seconds(100)), Some(LONGEST_ANSWER));
     }
 }

@@ -53,6 +53,7 @@ fn every_meaning_has_its_word() {
         "roles_must_alternate",
         "first_message_must_be_user",
         "empty_prompt",
+        "system_prompt_unsupported",
         "output_limit_too_high",
         "failure",
     ] {

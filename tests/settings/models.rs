@@ -1,6 +1,6 @@
 //! The rules for `[models]`.
 
-use crate::refused;
+use crate::{CANARY, good, refused, refused_variable};
 
 #[test]
 fn an_alias_names_a_model() {
@@ -38,4 +38,55 @@ fn what_is_known_better_about_a_model_is_one_of_the_words() {
         &[&format!("{key}reasoning: "), "\"max\"", "\"default\", \"off\", \"low\", \"medium\", \"high\""],
     );
     refused("", &table("reasoning = true"), &[&format!("{key}reasoning: "), "true"]);
+}
+
+#[test]
+fn a_temperature_is_a_number_from_0_to_2() {
+    let table = |value: &str| format!("[models.override.m]\ntemperature = {value}");
+    for (bad, found) in [
+        ("2.1", "found 2.1"),
+        ("-0.1", "found -0.1"),
+        ("3", "found 3"),
+        ("nan", "found NaN"),
+        ("\"0.7\"", "found the text \"0.7\""),
+        ("true", "found true"),
+    ] {
+        let parts = ["line 6: models.override.m.temperature: ", found, "a number from 0 to 2", "without quotes"];
+        refused("", &table(bad), &parts);
+    }
+    for (value, temperature) in [("0", 0.0), ("0.0", 0.0), ("0.7", 0.7), ("2", 2.0)] {
+        assert_eq!(good("", &table(value)).models.overrides["m"].temperature, Some(temperature));
+    }
+    let variable = "ADAPTER_MODELS__OVERRIDE__M__TEMPERATURE";
+    refused_variable(variable, "hot", &["\"hot\"", "a number from 0 to 2", "Set ADAPTER_"]);
+    refused_variable(variable, "inf", &["a number from 0 to 2"]);
+}
+
+#[test]
+fn a_longest_answer_is_a_number_of_tokens_above_0() {
+    let table = |value: &str| format!("[models.override.m]\nlongest_answer = {value}");
+    for (bad, found) in [("0", "found 0"), ("-1", "found -1"), ("1.5", "found 1.5"), ("\"many\"", "\"many\"")] {
+        let parts = ["line 6: models.override.m.longest_answer: ", found, "from 1 to 4294967295", "without quotes"];
+        refused("", &table(bad), &parts);
+    }
+    assert_eq!(good("", &table("500")).models.overrides["m"].longest_answer, Some(500));
+}
+
+#[test]
+fn a_system_prompt_is_a_text_that_says_something_and_is_never_shown() {
+    let table = |value: &str| format!("[models.override.m]\nsystem_prompt = {value}");
+    let listed = format!("[\"{CANARY}\"]");
+    for (bad, found) in [
+        ("\"\"", "found an empty text"),
+        ("\" \\n\"", "found an empty text"),
+        ("5", "found a number"),
+        (listed.as_str(), "found a list"),
+    ] {
+        let key = "line 6: models.override.m.system_prompt: ";
+        refused("", &table(bad), &[key, found, "a text in quotes", "remove the key"]);
+    }
+    let settings = good("", &table(&format!("\"\"\"\nSay \\\"{CANARY}\\\".\nBe brief.\"\"\"")));
+    let prompt = settings.models.overrides["m"].system_prompt.as_ref().unwrap();
+    assert_eq!(prompt.as_json(), format!("Say \\\"{CANARY}\\\".\\nBe brief.").as_bytes());
+    assert!(!format!("{settings:?}").contains(CANARY), "the settings show it");
 }

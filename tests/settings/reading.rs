@@ -95,6 +95,7 @@ port = 9000
     let plain = &settings.models.overrides["plain"];
     assert_eq!((plain.images, plain.context), (None, None));
     assert_eq!(plain.reasoning, Reasoning::Default);
+    assert_eq!((plain.temperature, plain.longest_answer, &plain.system_prompt), (None, None, &None));
     assert_eq!(settings.limits.image, Some(20 << 20));
     assert_eq!(settings.limits.body, 52_428_800);
     assert_eq!(settings.limits.queue, 0);

@@ -276,10 +276,8 @@ fn relevant(message: &str) -> String {
     if is_page(message) {
         return String::new();
     }
-    let message = match message.rfind("Jinja Exception:") {
-        Some(at) => &message[at..],
-        None => message,
-    };
+    let reason = message.rfind("Jinja Exception:").filter(|&at| !is_echoed(&message[..at]));
+    let message = &message[reason.unwrap_or(0)..];
     let end = first_of(message, &CONVERSATION_ECHOES);
     let message = &message[..end];
     let mut kept = String::new();
@@ -296,6 +294,12 @@ fn relevant(message: &str) -> String {
     }
     kept.truncate(end);
     kept
+}
+
+/// Whether what comes after this belongs to what is echoed, since that begins on the same line.
+fn is_echoed(before: &str) -> bool {
+    let line = before.rsplit('\n').next().unwrap_or(before);
+    first_of(line, &ECHOES).min(first_of(line, &CONVERSATION_ECHOES)) < line.len()
 }
 
 /// Where the first of the fragments begins, or the end.

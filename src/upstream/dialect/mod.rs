@@ -15,7 +15,7 @@ use super::body::SlicedBody;
 use super::client::{Broken, Client, Fetched};
 use super::lenient;
 use super::piece::{Piece, ToolCall};
-use crate::contract::{Conversation, ImageKind};
+use crate::contract::{Conversation, ImageKind, Text};
 use crate::json::Node;
 use crate::settings::{Kind, Reasoning};
 use ollama::ShownModels;
@@ -139,6 +139,8 @@ pub enum DiscoveryError {
 pub struct Question<'a> {
     /// The name under which the server knows the model.
     pub model: &'a str,
+    /// What the model is told before the conversation, if anything.
+    pub system_prompt: Option<&'a Text>,
     /// The conversation as it is to be sent.
     pub conversation: &'a Conversation,
     /// How much the model shall reason.
@@ -153,6 +155,8 @@ pub struct Question<'a> {
     pub unanswered_calls: &'a [ToolCall],
     /// The most tokens that the answer may have, if it is to be limited.
     pub longest_answer: Option<u64>,
+    /// How freely the model chooses its words; `None` leaves that to the server.
+    pub temperature: Option<f64>,
 }
 
 impl Dialect {

@@ -157,13 +157,18 @@ fn cache_bytes_a_token(number: &impl Fn(&str) -> Option<u64>) -> Option<u64> {
 }
 
 /// Writes the request. `truncate: false` makes an overflow an honest refusal; the context is the same for every turn,
-/// since a value that differs from the loaded one makes Ollama load the model anew; the limit of an answer does not.
+/// since a value that differs from the loaded one makes Ollama load the model anew; the other options do not.
 pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
     let mut body = SlicedBody::default();
     body.literal("{\"model\":");
     body.json(&question.model);
     body.literal(",\"messages\":[");
     let mut first = true;
+    if let Some(text) = question.system_prompt {
+        begin_message("system", &mut first, &mut body);
+        body.slice(text.as_json());
+        body.literal("\"}");
+    }
     for message in &question.conversation.messages {
         encode_message(message, &mut first, &mut body);
     }
@@ -172,15 +177,12 @@ pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
     encode_reasoning(question, &mut body);
     if let Some(keep_alive) = question.keep_alive {
         body.literal(",\"keep_alive\":");
-        // A bare number is seconds and must be one in JSON, too; "30m" is a word.
-        match keep_alive.parse::<i64>() {
-            Ok(seconds) => body.json(&seconds),
-            Err(_) => body.json(&keep_alive),
-        }
+        body.json(&keep_alive_as_json(keep_alive));
     }
-    let context = question.context_to_ask_for.map(|tokens| ("num_ctx", tokens));
-    let answer = question.longest_answer.map(|tokens| ("num_predict", tokens));
-    let options: BTreeMap<_, _> = context.into_iter().chain(answer).collect();
+    let context = question.context_to_ask_for.map(|tokens| ("num_ctx", json!(tokens)));
+    let answer = question.longest_answer.map(|tokens| ("num_predict", json!(tokens)));
+    let temperature = question.temperature.map(|temperature| ("temperature", json!(temperature)));
+    let options: BTreeMap<_, _> = [context, answer, temperature].into_iter().flatten().collect();
     if !options.is_empty() {
         body.literal(",\"options\":");
         body.json(&options);
@@ -189,6 +191,10 @@ pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
     body.finish()
 }
 
+/// A bare number is seconds and must be one in JSON, too; `30m` is a word.
+fn keep_alive_as_json(keep_alive: &str) -> Value {
+    keep_alive.parse::<i64>().map_or_else(|_| json!(keep_alive), |seconds| json!(seconds))
+}
 /// A model that does not reason refuses to be told how to, except that `false` is always fine.
 fn encode_reasoning(question: &Question<'_>, body: &mut SlicedBody) {
     let may = question.reasons != Some(false);
@@ -208,8 +214,12 @@ fn encode_message(message: &Message, first: &mut bool, body: &mut SlicedBody) {
     let has_images = message.images().next().is_some();
     let apart = has_images && message.texts().any(mentions_image_mark);
     let has_text = message.texts().next().is_some();
+    let role = match message.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+    };
     if has_text || !has_images {
-        begin_message(message.role, first, body);
+        begin_message(role, first, body);
         for (index, text) in message.texts().enumerate() {
             if index > 0 {
                 body.literal("\\n");
@@ -223,7 +233,7 @@ fn encode_message(message: &Message, first: &mut bool, body: &mut SlicedBody) {
     }
     if has_images {
         if apart || !has_text {
-            begin_message(message.role, first, body);
+            begin_message(role, first, body);
             body.literal("\"");
         }
         for (index, image) in message.images().enumerate() {
@@ -236,14 +246,10 @@ fn encode_message(message: &Message, first: &mut bool, body: &mut SlicedBody) {
 }
 
 /// Up to the opening quote of the content.
-fn begin_message(role: Role, first: &mut bool, body: &mut SlicedBody) {
-    if !std::mem::take(first) {
-        body.literal(",");
-    }
-    body.literal(match role {
-        Role::User => "{\"role\":\"user\",\"content\":\"",
-        Role::Assistant => "{\"role\":\"assistant\",\"content\":\"",
-    });
+fn begin_message(role: &str, first: &mut bool, body: &mut SlicedBody) {
+    body.literal(if std::mem::take(first) { "{\"role\":\"" } else { ",{\"role\":\"" });
+    body.literal(role);
+    body.literal("\",\"content\":\"");
 }
 
 fn mentions_image_mark(text: &Text) -> bool {

@@ -14,15 +14,20 @@ use crate::upstream::piece::{End, MOST_CALLS, Piece, ToolCall};
 /// Where turns are sent.
 pub(super) const CHAT: &str = "/v1/chat/completions";
 
-/// Writes the request. Only what the contract defines goes out; an array of parts only where there is a picture, because
+/// Writes the request. Only what the contract and the settings define goes out; an array of parts only where there is a picture, because
 /// Ollama's `/v1` tears an array into one message a part.
 pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
     let mut body = SlicedBody::default();
     body.literal("{\"model\":");
     body.json(&question.model);
     body.literal(",\"messages\":[");
+    if let Some(text) = question.system_prompt {
+        body.literal("{\"role\":\"system\",\"content\":\"");
+        body.slice(text.as_json());
+        body.literal("\"}");
+    }
     for (index, message) in question.conversation.messages.iter().enumerate() {
-        if index > 0 {
+        if index > 0 || question.system_prompt.is_some() {
             body.literal(",");
         }
         encode_message(message, &mut body);
@@ -32,6 +37,10 @@ pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
     if let Some(tokens) = question.longest_answer {
         body.literal(",\"max_tokens\":");
         body.json(&tokens);
+    }
+    if let Some(temperature) = question.temperature {
+        body.literal(",\"temperature\":");
+        body.json(&temperature);
     }
     match question.reasoning {
         Reasoning::Default => {}
