@@ -102,6 +102,8 @@ pub struct Snapshot {
     pub entries: Vec<Entry>,
     /// The id that a request without one gets. It may be the id of nothing: a default that its server does not have.
     pub default: Option<String>,
+    /// The id that a request without one and with a picture gets where the default does not see; it may be the id of nothing, too.
+    pub pictures: Option<String>,
     /// The body of `GET /v1/models`.
     pub list: Bytes,
     /// Whether every server was asked at least once, whatever came of it.
@@ -131,7 +133,8 @@ impl Snapshot {
         }
         let loading = states.iter().any(|state| state.loading);
         let default = settings.default.clone().or_else(|| entries.first().map(|entry| entry.id.clone()));
-        let mut snapshot = Snapshot { entries, default, list: Bytes::new(), looked, loading };
+        let pictures = settings.pictures.clone();
+        let mut snapshot = Snapshot { entries, default, pictures, list: Bytes::new(), looked, loading };
         if let Some(at) = snapshot.default.as_deref().and_then(|default| snapshot.position(default)) {
             snapshot.entries[..=at].rotate_right(1);
         }
@@ -165,10 +168,21 @@ impl Snapshot {
         self.entries.iter().map(status).collect()
     }
 
-    /// Whether a server has told of the model that a request means by this name, or by none.
-    pub fn tells_of(&self, named: Option<&str>) -> bool {
-        let entry = named.or(self.default.as_deref()).and_then(|id| self.find(id));
-        entry.and_then(Entry::candidate).is_some_and(|candidate| candidate.told)
+    /// The id of the model for a request that names none; `with_picture` if its current turn has one. A default that does not see,
+    /// or is not known to, gives a picture to the model that the settings name for that.
+    pub fn id_for_nameless(&self, with_picture: bool) -> Option<&str> {
+        let default = self.default.as_deref();
+        let blind = |entry: &Entry| {
+            entry.candidate().is_some_and(|candidate| candidate.told && !matches!(candidate.sight, Sight::Sees(_)))
+        };
+        let gives_it_away = with_picture && default.and_then(|id| self.find(id)).is_some_and(blind);
+        let pictures = self.pictures.as_deref().filter(|id| gives_it_away && self.find(id).is_some());
+        pictures.or(default)
+    }
+
+    /// Whether a server has told of the model of this id.
+    pub fn tells_of(&self, id: &str) -> bool {
+        self.find(id).and_then(Entry::candidate).is_some_and(|candidate| candidate.told)
     }
 
     /// The entry that a request means by `id`, byte for byte. One equivalence: on an Ollama server a name without a tag means
@@ -183,6 +197,9 @@ impl Snapshot {
         let mut say = |key: String| sentences.push(format!("{key}: no model server has a model of that name"));
         if let Some(default) = settings.default.as_deref().filter(|default| self.find(default).is_none()) {
             say(format!("models.default = {default:?}"));
+        }
+        if let Some(pictures) = settings.pictures.as_deref().filter(|pictures| self.find(pictures).is_none()) {
+            say(format!("models.pictures = {pictures:?}"));
         }
         for (alias, target) in settings.alias.iter().filter(|(alias, _)| self.find(alias).is_none()) {
             say(format!("models.alias.{alias} = {target:?}"));
@@ -202,7 +219,24 @@ impl Snapshot {
                 say(format!("models.expose = {glob:?}"));
             }
         }
+        sentences.extend(self.pictures.as_deref().and_then(|pictures| self.why_no_pictures(pictures)));
         sentences
+    }
+
+    /// Why the model that pictures are to go to does not get any.
+    fn why_no_pictures(&self, id: &str) -> Option<String> {
+        let candidate = self.find(id)?.candidate().filter(|candidate| candidate.told)?;
+        let (why, mend) = match candidate.sight {
+            Sight::Sees(_) => return None,
+            Sight::Blind(how) => {
+                (format!("this model takes text only (from {how})"), "name one that sees, or remove the key".to_owned())
+            }
+            Sight::Unknown => (
+                "nothing tells whether this model sees pictures".to_owned(),
+                format!("if it does, set images = true under [models.override.{id:?}]"),
+            ),
+        };
+        Some(format!("models.pictures = {id:?}: {why}, so it gets none; {mend}"))
     }
 
     fn position(&self, id: &str) -> Option<usize> {
@@ -221,8 +255,8 @@ fn known_models(settings: &ModelSettings, states: &[ServerState], state: &Server
         return discovery.models.clone();
     }
     let literal = |glob: &&String| !glob.contains(['*', '?']);
-    let default = settings.default.iter().filter(|default| !settings.alias.contains_key(*default));
-    let named = default
+    let chosen = settings.default.iter().chain(&settings.pictures).filter(|id| !settings.alias.contains_key(*id));
+    let named = chosen
         .chain(settings.alias.values())
         .chain(settings.expose.iter().flatten().filter(literal))
         .chain(settings.overrides.keys().filter(|name| !settings.alias.contains_key(*name)));
@@ -238,12 +272,13 @@ fn has(state: &ServerState, name: &str) -> bool {
     state.discovery.iter().flat_map(|discovery| &discovery.models).any(|facts| is_same(state, &facts.id, name))
 }
 
-/// What `models.expose` lets through; the default is served in any case.
+/// What `models.expose` lets through; the default and the model for pictures are served in any case.
 fn is_exposed(settings: &ModelSettings, state: &ServerState, id: &str) -> bool {
     let Some(globs) = &settings.expose else { return true };
     let bare = without_latest(id).filter(|_| is_tagged(state));
     let fits = |glob: &String| [Some(id), bare].into_iter().flatten().any(|name| WildMatch::new(glob).matches(name));
-    settings.default.as_deref().is_some_and(|default| is_same(state, id, default)) || globs.iter().any(fits)
+    let mut chosen = settings.default.iter().chain(&settings.pictures);
+    chosen.any(|chosen| is_same(state, id, chosen)) || globs.iter().any(fits)
 }
 
 /// What the settings say of a model, under its alias or its own name.

@@ -169,6 +169,8 @@ pub enum Kind {
 pub struct ModelSettings {
     /// The model that is served when the app names none; `None` is the first that can chat.
     pub default: Option<String>,
+    /// The model that gets a picture of the current turn when the app names none and the default is not known to see.
+    pub pictures: Option<String>,
     /// Globs of the models that are offered; `None` is all that can chat. Never empty.
     pub expose: Option<Vec<String>>,
     /// Another name for a model; never a name for another alias.

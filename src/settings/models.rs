@@ -20,6 +20,7 @@ pub(super) fn read(layers: &Layers) -> Result<ModelSettings, SettingsError> {
     };
     Ok(ModelSettings {
         default: id("default")?,
+        pictures: id("pictures")?,
         expose: expose(layers)?,
         alias: aliases(layers)?,
         overrides: overrides(layers)?,

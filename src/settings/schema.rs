@@ -44,6 +44,7 @@ pub(super) static KEYS: &[Key] = &[
     key(&["upstream", "*", "context"], Shape::Number),
     key(&["upstream", "*", "keep_alive"], Shape::Text),
     key(&["models", "default"], Shape::Text),
+    key(&["models", "pictures"], Shape::Text),
     key(&["models", "expose"], Shape::List),
     key(&["models", "alias", "*"], Shape::Text),
     key(&["models", "override", "*", "images"], Shape::Switch),

@@ -81,14 +81,19 @@ impl Turns {
         let clock = Clock { received, deadline: received + self.time };
         let mut snapshot = self.catalog.after_first_look().await;
         let named = conversation.model.as_deref();
-        if snapshot.loading && !snapshot.tells_of(named) {
+        let with_picture = conversation.has_current_image();
+        let tells_of_the_model = |snapshot: &Snapshot| {
+            let id = named.or_else(|| snapshot.id_for_nameless(with_picture));
+            id.is_some_and(|id| snapshot.tells_of(id))
+        };
+        if snapshot.loading && !tells_of_the_model(&snapshot) {
             // Which models it has, and what they can see, is known once it has loaded.
-            snapshot = self.catalog.after_loading(clock.latest_start(), |snapshot| snapshot.tells_of(named)).await;
-            if snapshot.loading && !snapshot.tells_of(named) {
+            snapshot = self.catalog.after_loading(clock.latest_start(), tells_of_the_model).await;
+            if snapshot.loading && !tells_of_the_model(&snapshot) {
                 return Err(Failure::overloaded("the model server is still loading"));
             }
         }
-        let entry = self.select(&snapshot, named)?;
+        let entry = self.select(&snapshot, named, with_picture)?;
         record.model = Some(entry.id.clone());
         let mut servers = entry.in_order_of_asking().peekable();
         while let Some(candidate) = servers.next() {
@@ -139,9 +144,14 @@ impl Turns {
         run.to_the_end(prompt, record).await
     }
 
-    /// The model of a turn: the one that the app named, else the default.
-    fn select<'a>(&self, snapshot: &'a Snapshot, named: Option<&str>) -> Result<&'a Entry, Failure> {
-        match (named, snapshot.default.as_deref()) {
+    /// The model of a turn: the one that the app named, else the default, or the one for pictures.
+    fn select<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        named: Option<&str>,
+        with_picture: bool,
+    ) -> Result<&'a Entry, Failure> {
+        match (named, snapshot.id_for_nameless(with_picture)) {
             // Nothing at all is known: whether the name is right cannot be told.
             (Some(_), _) if snapshot.entries.is_empty() => {
                 Err(Failure::upstream_failure("no model server has given a list of models yet; the log says why"))
@@ -191,7 +201,7 @@ impl From<Failure> for Ended {
 fn apply_image_policy(conversation: &mut Conversation, entry: &Entry, candidate: &Candidate) -> Result<(), Failure> {
     let sees = matches!(candidate.sight, Sight::Sees(_));
     if let Some(current) = conversation.current()
-        && current.images().next().is_some()
+        && conversation.has_current_image()
     {
         if candidate.sight == Sight::Unknown && !candidate.told {
             return Err(Failure::upstream_failure("the model server has not answered yet"));

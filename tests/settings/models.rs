@@ -90,3 +90,10 @@ fn a_system_prompt_is_a_text_that_says_something_and_is_never_shown() {
     assert_eq!(prompt.as_json(), format!("Say \\\"{CANARY}\\\".\\nBe brief.").as_bytes());
     assert!(!format!("{settings:?}").contains(CANARY), "the settings show it");
 }
+
+#[test]
+fn the_model_for_pictures_is_named_by_its_id() {
+    refused("", "[models]\npictures = true", &["line 6: models.pictures: ", "found true", "the id of a model"]);
+    refused("", "[models]\npictures = \" \"", &["line 6: models.pictures: ", "the id of a model"]);
+    assert_eq!(good("", "[models]\npictures = \"llava\"").models.pictures.as_deref(), Some("llava"));
+}

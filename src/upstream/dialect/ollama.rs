@@ -195,6 +195,7 @@ pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
 fn keep_alive_as_json(keep_alive: &str) -> Value {
     keep_alive.parse::<i64>().map_or_else(|_| json!(keep_alive), |seconds| json!(seconds))
 }
+
 /// A model that does not reason refuses to be told how to, except that `false` is always fine.
 fn encode_reasoning(question: &Question<'_>, body: &mut SlicedBody) {
     let may = question.reasons != Some(false);
