@@ -1,6 +1,7 @@
 //! Which models there are and what they can do: asked in the background, read without waiting.
 
 pub mod snapshot;
+mod warm_up;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,7 @@ use tracing::{info, warn};
 use crate::observe::status::UpstreamStatus;
 use crate::settings::{ModelSettings, Settings};
 use crate::upstream::Upstream;
-use crate::upstream::client::ClientError;
+use crate::upstream::client::{Broken, ClientError};
 use crate::upstream::dialect::{Dialect, Discovery, DiscoveryError};
 use crate::upstream::pace::Pace;
 use snapshot::{Entry, ServerState, Snapshot, turns_in};
@@ -62,6 +63,9 @@ struct Observed {
     looked: bool,
     said: Option<String>,
     said_context: BTreeMap<String, u64>,
+    /// The model that it was told to load since it came up.
+    warmed: Option<String>,
+    said_no_warm_up: bool,
 }
 
 impl Catalog {
@@ -102,15 +106,18 @@ impl Catalog {
             let catalog = Arc::clone(self);
             let stop = stop.clone();
             tokio::spawn(async move {
-                stop.run_until_cancelled(catalog.look_after(upstream)).await;
+                stop.run_until_cancelled(catalog.look_after(upstream, &stop)).await;
             });
         }
     }
 
-    async fn look_after(&self, upstream: usize) {
+    async fn look_after(&self, upstream: usize, stop: &CancellationToken) {
         let mut pace = Pace::looking();
         loop {
             let found = self.look(upstream).await;
+            if self.models.warm_up {
+                self.warm_up(stop);
+            }
             let wait = if found.is_ok() {
                 pace = Pace::looking();
                 REFRESH
@@ -136,6 +143,10 @@ impl Catalog {
         observed.looked = true;
         observed.state.up = found.is_ok();
         observed.state.loading = matches!(found, Err(DiscoveryError::Loading));
+        // One that was only slow to answer still has what it loaded.
+        if !matches!(found, Ok(_) | Err(DiscoveryError::Broken(Broken::Silent))) {
+            observed.warmed = None;
+        }
         if let Ok(discovery) = &found {
             observed.state.discovery = Some(discovery.clone());
         }

@@ -171,6 +171,8 @@ pub struct ModelSettings {
     pub default: Option<String>,
     /// The model that gets a picture of the current turn when the app names none and the default is not known to see.
     pub pictures: Option<String>,
+    /// Whether the default model is loaded before the first turn asks for it.
+    pub warm_up: bool,
     /// Globs of the models that are offered; `None` is all that can chat. Never empty.
     pub expose: Option<Vec<String>>,
     /// Another name for a model; never a name for another alias.

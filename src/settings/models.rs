@@ -21,6 +21,7 @@ pub(super) fn read(layers: &Layers) -> Result<ModelSettings, SettingsError> {
     Ok(ModelSettings {
         default: id("default")?,
         pictures: id("pictures")?,
+        warm_up: layers.require(&["models", "warm_up"])?.switch()?,
         expose: expose(layers)?,
         alias: aliases(layers)?,
         overrides: overrides(layers)?,

@@ -45,6 +45,7 @@ pub(super) static KEYS: &[Key] = &[
     key(&["upstream", "*", "keep_alive"], Shape::Text),
     key(&["models", "default"], Shape::Text),
     key(&["models", "pictures"], Shape::Text),
+    key(&["models", "warm_up"], Shape::Switch),
     key(&["models", "expose"], Shape::List),
     key(&["models", "alias", "*"], Shape::Text),
     key(&["models", "override", "*", "images"], Shape::Switch),

@@ -75,6 +75,14 @@ impl Found {
             )
         })
     }
+
+    /// `true` or `false`.
+    pub(super) fn switch(&self) -> Result<bool, SettingsError> {
+        self.value
+            .to_bool()
+            .ok_or_else(|| self.refuse(self.shown(), "true or false", self.set_to("true (without quotes)")))
+    }
+
     /// A number of bytes, as a plain integer or as a size with a unit.
     pub(super) fn size(&self) -> Result<u64, SettingsError> {
         let size = match (self.whole(), self.value.as_str()) {

@@ -67,7 +67,7 @@ pub struct ClientError {
     reason: &'static str,
 }
 
-/// The whole answer to a discovery call.
+/// The whole answer to a call that is no turn.
 #[derive(Debug)]
 pub struct Fetched {
     /// Its status.
@@ -142,7 +142,7 @@ impl Client {
     /// # Errors
     /// There is no whole answer, whatever its status, within 5 s and 8 MiB.
     pub async fn get(&self, path: &str) -> Result<Fetched, Broken> {
-        self.fetch(self.http.get(self.url(path))).await
+        self.fetch(self.http.get(self.url(path)), DISCOVERY_TIME).await
     }
 
     /// Like [`Client::get`], for the discovery calls that are a `POST` of a small JSON document.
@@ -150,9 +150,22 @@ impl Client {
     /// # Errors
     /// As for [`Client::get`].
     pub async fn ask(&self, path: &str, question: &serde_json::Value) -> Result<Fetched, Broken> {
+        self.ask_within(path, question, DISCOVERY_TIME).await
+    }
+
+    /// Like [`Client::ask`], for a question whose answer may take longer.
+    ///
+    /// # Errors
+    /// There is no whole answer, whatever its status, within `time` and 8 MiB.
+    pub async fn ask_within(
+        &self,
+        path: &str,
+        question: &serde_json::Value,
+        time: Duration,
+    ) -> Result<Fetched, Broken> {
         let mut body = SlicedBody::default();
         body.json(question);
-        self.send(path, body.finish()).await
+        self.fetch(self.post_request(path, body), time).await
     }
 
     /// Like [`Client::ask`], for a question that is a whole conversation.
@@ -160,16 +173,21 @@ impl Client {
     /// # Errors
     /// As for [`Client::get`].
     pub async fn send(&self, path: &str, body: SlicedBody) -> Result<Fetched, Broken> {
-        self.fetch(self.http.request(Method::POST, self.url(path)).headers(json()).body(wrap(body))).await
+        self.fetch(self.post_request(path, body), DISCOVERY_TIME).await
     }
 
-    async fn fetch(&self, request: reqwest::RequestBuilder) -> Result<Fetched, Broken> {
+    fn post_request(&self, path: &str, body: SlicedBody) -> reqwest::RequestBuilder {
+        let body = reqwest::Body::wrap(body.finish());
+        self.http.request(Method::POST, self.url(path)).headers(json()).body(body)
+    }
+
+    async fn fetch(&self, request: reqwest::RequestBuilder, time: Duration) -> Result<Fetched, Broken> {
         let whole = async {
             let mut response = request.send().await.map_err(|error| broken(&error))?;
             let body = read_capped(&mut response, DISCOVERY_CAP).await?;
             Ok(Fetched { status: response.status(), headers: response.headers().clone(), body })
         };
-        tokio::time::timeout(DISCOVERY_TIME, whole).await.unwrap_or(Err(Broken::Silent))
+        tokio::time::timeout(time, whole).await.unwrap_or(Err(Broken::Silent))
     }
 
     /// Sends a turn, on a connection of its own. The answer's body is read by the caller; dropping it, or this future, closes the
@@ -182,18 +200,13 @@ impl Client {
     /// # Errors
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
     pub async fn post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
-        let request = self.http.request(Method::POST, self.url(path)).headers(json());
-        let request = request.header(CONNECTION, HeaderValue::from_static("close"));
-        request.body(wrap(body)).send().await.map_err(|error| broken(&error))
+        let request = self.post_request(path, body).header(CONNECTION, HeaderValue::from_static("close"));
+        request.send().await.map_err(|error| broken(&error))
     }
 }
 
 fn json() -> HeaderMap {
     HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
-}
-
-fn wrap(body: SlicedBody) -> reqwest::Body {
-    reqwest::Body::wrap(body.finish())
 }
 
 /// Reads a body of at most `cap` bytes.

@@ -18,9 +18,9 @@ use tokio::time::Instant;
 
 use crate::settings::UpstreamSettings;
 use body::SlicedBody;
-use client::{Broken, Client, ClientError};
+use client::{Broken, Client, ClientError, Fetched};
 use dialect::ollama::ShownModels;
-use dialect::{Dialect, Discovery, DiscoveryError};
+use dialect::{Dialect, Discovery, DiscoveryError, LoadRequest};
 use exchange::Answer;
 
 /// For how long after a sign of life a server that cannot be reached counts as restarting rather than as away.
@@ -71,6 +71,14 @@ impl Upstream {
         let response = self.client.post(dialect.chat_path(), body).await?;
         self.mark_seen();
         exchange::begin(response, dialect, classifier).await
+    }
+
+    /// Tells the server to load a model, and waits for its answer for `patience` at most.
+    ///
+    /// # Errors
+    /// There is no whole answer, whatever its status.
+    pub async fn load(&self, request: &LoadRequest, patience: Duration) -> Result<Fetched, Broken> {
+        self.client.ask_within(request.path, &request.body, patience).await
     }
 
     /// Asks how many tokens a question has, where the server tells that without generating. `None` where it does not, or not at

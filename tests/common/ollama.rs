@@ -51,14 +51,19 @@ impl ScriptedUpstream {
     /// As an Ollama with `tiny-chat`, `tiny-vision`, one model that only embeds and a remote one.
     pub fn ollama() -> Self {
         let upstream = Self::start();
-        let ids = ["tiny-chat:latest", "tiny-vision:latest", "vectors:335m", "far-away:480b-cloud"];
-        upstream.set_models(Script::json(200, &super::upstream::models_answer(&ids, "library")));
-        upstream.set_route("/", Script::body(200, "text/plain; charset=utf-8", ollama_fixture("root.txt").as_bytes()));
-        for (path, file) in [("/api/version", "version.json"), ("/api/tags", "tags.json"), ("/api/ps", "ps.json")] {
-            upstream.set_route(path, Script::json(200, &ollama_json(file)));
-        }
-        upstream.set_route("/api/show", Script::from_fn(show));
-        upstream.always(ollama_answer(super::REPLY));
+        upstream.be_ollama();
         upstream
+    }
+
+    /// From now on it is such an Ollama.
+    pub fn be_ollama(&self) {
+        let ids = ["tiny-chat:latest", "tiny-vision:latest", "vectors:335m", "far-away:480b-cloud"];
+        self.set_models(Script::json(200, &super::upstream::models_answer(&ids, "library")));
+        self.set_route("/", Script::body(200, "text/plain; charset=utf-8", ollama_fixture("root.txt").as_bytes()));
+        for (path, file) in [("/api/version", "version.json"), ("/api/tags", "tags.json"), ("/api/ps", "ps.json")] {
+            self.set_route(path, Script::json(200, &ollama_json(file)));
+        }
+        self.set_route("/api/show", Script::from_fn(show));
+        self.always(ollama_answer(super::REPLY));
     }
 }

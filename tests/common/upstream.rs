@@ -54,6 +54,11 @@ impl ScriptedUpstream {
 
     /// Listens on this socket.
     pub fn on(listener: TcpListener) -> Self {
+        Self::prepared(listener, |_| {})
+    }
+
+    /// The same, but answers nothing before it is prepared.
+    pub fn prepared(listener: TcpListener, prepare: impl FnOnce(&Self)) -> Self {
         let address = listener.local_addr().unwrap();
         let state = State {
             requests: Vec::new(),
@@ -68,8 +73,10 @@ impl ScriptedUpstream {
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let accepting = Arc::clone(&shared);
+        let upstream = Self { address, shared, held: Mutex::new(None) };
+        prepare(&upstream);
         std::thread::spawn(move || accept(&listener, &accepting));
-        Self { address, shared, held: Mutex::new(None) }
+        upstream
     }
 
     /// As a llama.cpp server: says so, and says whether its model sees pictures.

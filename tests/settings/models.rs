@@ -97,3 +97,13 @@ fn the_model_for_pictures_is_named_by_its_id() {
     refused("", "[models]\npictures = \" \"", &["line 6: models.pictures: ", "the id of a model"]);
     assert_eq!(good("", "[models]\npictures = \"llava\"").models.pictures.as_deref(), Some("llava"));
 }
+
+#[test]
+fn warming_up_is_switched_on_or_off() {
+    for (bad, found) in [("\"yes\"", "found the text \"yes\""), ("1", "found 1"), ("[]", "found a list")] {
+        let parts = ["line 6: models.warm_up: ", found, "true or false", "Write models.warm_up = true"];
+        refused("", &format!("[models]\nwarm_up = {bad}"), &parts);
+    }
+    assert!(good("", "[models]\nwarm_up = true").models.warm_up);
+    refused_variable("ADAPTER_MODELS__WARM_UP", "on", &["\"on\"", "true or false", "Set ADAPTER_MODELS__WARM_UP=true"]);
+}

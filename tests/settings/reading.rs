@@ -30,6 +30,7 @@ fn what_nobody_sets_has_its_default() {
     assert_eq!(settings.log.format, Format::Text);
     assert!(settings.metrics.is_none());
     assert!(settings.models.default.is_none() && settings.models.expose.is_none());
+    assert!(settings.models.pictures.is_none() && !settings.models.warm_up);
     assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
 }
 

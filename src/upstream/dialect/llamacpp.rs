@@ -1,8 +1,8 @@
 //! llama.cpp's `llama-server`: the OpenAI dialect, and `/props`, which tells what a model can see and hold.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Dialect, Discovery, DiscoveryError, ModelFacts, Sight, document_of};
+use super::{Dialect, Discovery, DiscoveryError, Load, LoadRequest, ModelFacts, Sight, document_of};
 use crate::contract::ImageKind;
 use crate::upstream::client::Client;
 
@@ -22,6 +22,7 @@ pub(super) async fn complete(
     };
     discovery.version = props.get("build_info").and_then(Value::as_str).map(str::to_owned);
     if props.get("role").and_then(Value::as_str) == Some("router") {
+        discovery.router = true;
         for model in &mut discovery.models {
             let entry = entries.iter().find(|entry| entry.get("id").and_then(Value::as_str) == Some(&model.name));
             read_architecture(model, entry);
@@ -51,6 +52,11 @@ fn read_architecture(model: &mut ModelFacts, entry: Option<&Value>) {
         let sees = modalities.iter().any(|modality| modality.as_str() == Some("image"));
         model.sight = Sight::known(sees, "/v1/models architecture.input_modalities");
     }
+}
+
+/// Has a router start the model; it answers before that is done.
+pub(super) fn load_request(load: &Load<'_>) -> LoadRequest {
+    LoadRequest { path: "/models/load", body: json!({"model": load.model}) }
 }
 
 /// What stb_image reads. WebP is read only by builds with ffmpeg, which nothing tells, so it is declined.

@@ -105,6 +105,8 @@ pub struct Discovery {
     pub slots: Option<u32>,
     /// Whether its names carry a tag, and a name without one means `:latest` (Ollama).
     pub tagged: bool,
+    /// Whether it is a router in front of its models, which it loads when they are needed (llama.cpp).
+    pub router: bool,
 }
 
 impl Discovery {
@@ -112,6 +114,35 @@ impl Discovery {
     pub fn is_ollama_behind_v1(&self) -> bool {
         self.tagged && self.dialect == Dialect::OpenAi
     }
+
+    /// How the server is told to load a model, where it can be told so without a chat.
+    pub fn load_request(&self, load: &Load<'_>) -> Option<LoadRequest> {
+        match self.dialect {
+            Dialect::Ollama => Some(ollama::load_request(load)),
+            Dialect::LlamaCpp if self.router => Some(llamacpp::load_request(load)),
+            Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm | Dialect::LmStudio => None,
+        }
+    }
+}
+
+/// A model that is to be loaded, with what turns ask of it: a server that is asked for something else then loads it twice.
+#[derive(Debug)]
+pub struct Load<'a> {
+    /// The name under which the server knows the model.
+    pub model: &'a str,
+    /// The context in tokens that Ollama is asked for; `None` leaves that to it.
+    pub context_to_ask_for: Option<u64>,
+    /// How long Ollama keeps the model loaded, in its own words.
+    pub keep_alive: Option<&'a str>,
+}
+
+/// The call that has a model loaded.
+#[derive(Debug)]
+pub struct LoadRequest {
+    /// Where it goes.
+    pub path: &'static str,
+    /// What it says.
+    pub body: Value,
 }
 
 /// Why a server's models are not known.

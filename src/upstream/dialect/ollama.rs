@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::{Dialect, Discovery, DiscoveryError, ModelFacts, Question, Sight, document_of};
+use super::{Dialect, Discovery, DiscoveryError, Load, LoadRequest, ModelFacts, Question, Sight, document_of};
 use crate::contract::{ImageKind, Message, Role, Text, Usage};
 use crate::json::Node;
 use crate::settings::Reasoning;
@@ -67,6 +67,7 @@ pub(super) async fn discover(client: &Client, shown: &ShownModels) -> Result<Dis
         left_out,
         slots: None,
         tagged: true,
+        router: false,
     })
 }
 
@@ -189,6 +190,18 @@ pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
     }
     body.literal("}");
     body.finish()
+}
+
+/// A generation without a prompt loads the model and generates nothing.
+pub(super) fn load_request(load: &Load<'_>) -> LoadRequest {
+    let mut body = json!({"model": load.model, "stream": false});
+    if let Some(keep_alive) = load.keep_alive {
+        body["keep_alive"] = keep_alive_as_json(keep_alive);
+    }
+    if let Some(tokens) = load.context_to_ask_for {
+        body["options"] = json!({"num_ctx": tokens});
+    }
+    LoadRequest { path: "/api/generate", body }
 }
 
 /// A bare number is seconds and must be one in JSON, too; `30m` is a word.
