@@ -45,6 +45,9 @@ impl Circumstances {
     /// The answer when the connection to the server did not carry a whole answer.
     pub fn broken(self, broken: Broken) -> Failure {
         match broken {
+            Broken::NotConnected(obstacle) if obstacle.is_lasting() => Failure::upstream_failure(
+                "no trusted connection to the model server comes about; the adapter's log says why",
+            ),
             Broken::NotConnected(_) if self.seen_lately => {
                 Failure::overloaded("the model server cannot be reached; it was there a moment ago")
             }

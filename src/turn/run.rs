@@ -219,8 +219,8 @@ impl Run<'_> {
             }
             // Nothing was generated in either case, so asking again is no second turn.
             let wait = match answer {
-                Err(broken @ Broken::NotConnected(_)) => match connecting.next_wait() {
-                    Some(wait) if !self.others => wait,
+                Err(broken @ Broken::NotConnected(obstacle)) => match connecting.next_wait() {
+                    Some(wait) if !self.others && !obstacle.is_lasting() => wait,
                     _ => return Attempt::NoAnswer(NoAnswer::Broken(broken)),
                 },
                 Ok(Answer::Refused(Refusal { meaning: Meaning::Loading, .. })) => {

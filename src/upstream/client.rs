@@ -3,13 +3,15 @@
 //! It uses no proxy, follows no redirect, passes no header of the phone's on and sets its own `Host`: Ollama answers 403 with
 //! an empty body to a foreign `Host` or `Origin`, and llama.cpp keeps generating after a hang-up if it sees a session header.
 
-use std::error::Error as _;
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use reqwest::redirect::Policy;
+use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use secrecy::ExposeSecret as _;
@@ -25,8 +27,9 @@ const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 /// The largest answer to a discovery call that is read, in bytes.
 const DISCOVERY_CAP: usize = 8 * 1024 * 1024;
 
-/// How long a discovery call may take: it loads nothing, so a server that is well answers at once.
-const DISCOVERY_TIME: Duration = Duration::from_secs(5);
+/// How long a discovery call may take: it loads nothing, so a server that is well answers at once. It is more than
+/// `timeouts.connect` is by itself, so that a host that does not answer is always told from a server that says nothing.
+const DISCOVERY_TIME: Duration = Duration::from_secs(6);
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -54,9 +57,40 @@ pub enum Obstacle {
     /// Nothing listens at the address.
     #[error("nothing listens there; is the server started, and is the port in its url right?")]
     NobodyListens,
-    /// The host has no address, does not answer, or does not speak TLS that is trusted.
-    #[error("no connection came about; is the host in its url right, and for https its certificate (ca_file)?")]
+    /// Nobody who is trusted vouches for its certificate.
+    #[error(
+        "its certificate is of no authority that is trusted here; put the certificate of its authority (PEM) into a file and name \
+         that in ca_file"
+    )]
+    Untrusted,
+    /// The certificate is for other hosts.
+    #[error(
+        "its certificate is for another host; write url with a name that stands in the certificate, or have this one added to it \
+         (ca_file cannot mend that)"
+    )]
+    OtherHost,
+    /// The certificate was valid, or will be.
+    #[error("its certificate is not valid at this time; renew it, or set the clock of this machine")]
+    OutOfDate,
+    /// The certificate cannot be a server's.
+    #[error(
+        "its certificate cannot be used by a server; have one issued by the authority in ca_file (one that signs itself needs \
+         basicConstraints CA:FALSE)"
+    )]
+    NoServersCertificate,
+    /// What answers does not speak TLS.
+    #[error("what listens there does not speak TLS; write http:// in its url, or correct the port")]
+    NoTls,
+    /// The host has no address, or does not answer.
+    #[error("no connection came about; is the host in its url right, and can this machine reach it?")]
     Other,
+}
+
+impl Obstacle {
+    /// Whether it stays until a person does something, so that trying again is of no use.
+    pub fn is_lasting(self) -> bool {
+        !matches!(self, Obstacle::NobodyListens | Obstacle::Other)
+    }
 }
 
 /// The client could not be made from the settings; the sentence names the key.
@@ -140,7 +174,7 @@ impl Client {
     /// Asks a question whose answer is small and comes at once.
     ///
     /// # Errors
-    /// There is no whole answer, whatever its status, within 5 s and 8 MiB.
+    /// There is no whole answer, whatever its status, within 6 s and 8 MiB.
     pub async fn get(&self, path: &str) -> Result<Fetched, Broken> {
         self.fetch(self.http.get(self.url(path)), DISCOVERY_TIME).await
     }
@@ -226,15 +260,37 @@ pub(super) fn broken(error: &reqwest::Error) -> Broken {
     if !error.is_connect() {
         return Broken::Lost;
     }
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        if kind == Some(std::io::ErrorKind::ConnectionRefused) {
-            return Broken::NotConnected(Obstacle::NobodyListens);
-        }
-        source = cause.source();
+    let mut causes = std::iter::successors(error.source(), |&cause| cause_of(cause));
+    Broken::NotConnected(causes.find_map(obstacle).unwrap_or(Obstacle::Other))
+}
+
+/// What an I/O error wraps is not its source: that would be the source of what it wraps.
+fn cause_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
     }
-    Broken::NotConnected(Obstacle::Other)
+}
+
+/// The obstacle that one cause of an error tells of.
+fn obstacle(cause: &(dyn Error + 'static)) -> Option<Obstacle> {
+    if cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        return Some(Obstacle::NobodyListens);
+    }
+    match cause.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(fault) => Some(match fault {
+            // The signature is bad where the authority was made anew under its old name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => Obstacle::Untrusted,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Obstacle::OtherHost,
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => Obstacle::OutOfDate,
+            _ => Obstacle::NoServersCertificate,
+        }),
+        rustls::Error::InvalidMessage(_) => Some(Obstacle::NoTls),
+        _ => None,
+    }
 }
 
 /// A TLS configuration that trusts the authorities of a PEM text and nobody else: whoever names a private authority means it.
