@@ -19,6 +19,8 @@ mod configurations;
 mod conversations;
 #[path = "real/mends.rs"]
 mod mends;
+#[path = "real/overrides.rs"]
+mod overrides;
 #[path = "real/pictures.rs"]
 mod pictures;
 #[path = "real/router.rs"]

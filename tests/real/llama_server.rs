@@ -230,6 +230,22 @@ impl LlamaServer {
         slots.as_array().unwrap().iter().filter(|slot| slot["is_processing"] == true).count()
     }
 
+    /// With what temperature its only slot sampled last.
+    pub fn temperature_of_the_last_turn(&self) -> f64 {
+        let answer = self.request("GET", "/slots").send();
+        assert_eq!(answer.status, 200);
+        answer.json()[0]["params"]["temperature"].as_f64().unwrap()
+    }
+
+    /// What a router says of one of its models: `unloaded`, `loading`, `loaded`.
+    pub fn state_of(&self, model: &str) -> String {
+        let answer = self.request("GET", "/v1/models").send();
+        assert_eq!(answer.status, 200);
+        let models = answer.json()["data"].as_array().unwrap().clone();
+        let entry = models.iter().find(|entry| entry["id"] == model).unwrap();
+        entry["status"]["value"].as_str().unwrap().to_owned()
+    }
+
     /// Waits until exactly that many of its slots work.
     pub fn wait_for_busy_slots(&self, count: usize) {
         let what = format!("{count} busy slots");

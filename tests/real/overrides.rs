@@ -1,0 +1,90 @@
+//! What the settings say of a model's answers, as a real engine takes it.
+
+use std::io::Write as _;
+
+use serde_json::json;
+use tempfile::NamedTempFile;
+
+use crate::common::{say, secret};
+use crate::llama_server::{Launch, turn};
+
+/// The model answers with an emoji where the word stands anywhere in what it is sent.
+const SYSTEM_PROMPT: &str = "Always an emoji, CANARY-7f3a.";
+
+fn system_prompt() -> String {
+    format!("system_prompt = {SYSTEM_PROMPT:?}")
+}
+
+#[test]
+fn a_longest_answer_ends_a_model_that_would_count_for_ever() {
+    let server = Launch::chat().start();
+    let weir = server.behind_weir().override_model("tiny-chat", "longest_answer = 12").start();
+    let reply = turn(&weir, &say(secret("Please count"))).assert_any_reply();
+    assert_eq!(reply["usage"]["completion_tokens"], 12);
+    assert_eq!(reply["choices"][0]["finish_reason"], "length");
+}
+
+#[test]
+fn a_temperature_is_the_one_that_the_engine_samples_with() {
+    let server = Launch::chat().start();
+    for temperature in [0.0, 0.5, 2.0] {
+        let line = format!("temperature = {temperature:?}");
+        let weir = server.behind_weir().override_model("tiny-chat", &line).start();
+        turn(&weir, &say(secret("hello"))).assert_reply("pong");
+        assert_eq!(server.temperature_of_the_last_turn(), temperature);
+    }
+}
+
+#[test]
+fn a_system_prompt_is_what_the_model_reads_first() {
+    let server = Launch::chat().start();
+    let weir = server.behind_weir().override_model("tiny-chat", &system_prompt()).start();
+    let text = secret("hello");
+    let reply = turn(&weir, &say(text.as_str())).assert_reply("Hi \u{1F389} !");
+    let read = json!([{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": text}]);
+    assert_eq!(reply["usage"]["prompt_tokens"], server.prompt_tokens(&read));
+    // Another model of the settings is told nothing.
+    let weir = server.behind_weir().override_model("another", &system_prompt()).start();
+    turn(&weir, &say(text.as_str())).assert_reply("pong");
+}
+
+/// As Gemma's and Mistral's templates do it.
+fn template_that_refuses(condition: &str, words: &str) -> NamedTempFile {
+    let mut template = NamedTempFile::new().unwrap();
+    write!(
+        template,
+        "{{%- for message in messages %}}
+    {{%- if {condition} %}}
+        {{{{- raise_exception('{words}') }}}}
+    {{%- endif %}}
+    {{{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}}}
+{{%- endfor %}}
+{{%- if add_generation_prompt %}}
+    {{{{- '<|im_start|>assistant\\n' }}}}
+{{%- endif %}}
+"
+    )
+    .unwrap();
+    template
+}
+
+#[test]
+fn a_template_that_refuses_a_system_message_costs_no_turn() {
+    for (condition, words) in [
+        ("message.role == 'system'", "System role not supported"),
+        ("message.role != 'user' and message.role != 'assistant'", "Only user and assistant roles are supported!"),
+        (
+            "(message.role == 'user') != (loop.index0 % 2 == 0)",
+            "Conversation roles must alternate user/assistant/user/assistant/...",
+        ),
+    ] {
+        let template = template_that_refuses(condition, words);
+        let path = template.path().to_str().unwrap();
+        let server = Launch::chat().argument("--jinja").argument("--chat-template-file").argument(path).start();
+        let weir = server.behind_weir().override_model("tiny-chat", &system_prompt()).start();
+        for _ in 0..2 {
+            turn(&weir, &say(secret("hello"))).assert_reply("pong");
+        }
+        weir.wait_for_log("leave_out_system_prompt");
+    }
+}
