@@ -146,6 +146,20 @@ fn a_refused_role_is_a_failure_where_no_system_prompt_was_sent() {
 }
 
 #[test]
+fn check_says_what_is_set_and_of_a_system_prompt_only_that_it_is() {
+    let upstream = ScriptedUpstream::start();
+    let (code, said) = Weir::before(&upstream)
+        .override_model("m", "temperature = 0.7")
+        .override_model("m", "longest_answer = 500")
+        .override_model("m", &system_prompt())
+        .check();
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("    answers: temperature 0.7, at most 500 tokens, after a system prompt of "), "{said}");
+    let (_, said) = Weir::before(&upstream).check();
+    assert!(!said.contains("answers:"), "{said}");
+}
+
+#[test]
 fn ollama_gets_all_three_in_its_own_words() {
     let upstream = ScriptedUpstream::ollama();
     let weir = Weir::before(&upstream)

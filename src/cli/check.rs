@@ -109,7 +109,19 @@ fn describe_model(entry: &Entry, candidate: &Candidate) {
     }
     let reasons = candidate.reasons.map_or("unknown", |reasons| if reasons { "yes" } else { "no" });
     println!("    reasoning: {reasons}; set to {}", describe_reasoning(entry.reasoning));
+    if let Some(answers) = describe_answers(entry) {
+        println!("    answers: {answers}");
+    }
     println!("    turns at once: {}", candidate.turns_at_once);
+}
+
+/// What the settings say of its answers, if anything; of a system prompt only how long it is.
+fn describe_answers(entry: &Entry) -> Option<String> {
+    let temperature = entry.temperature.map(|temperature| format!("temperature {temperature}"));
+    let longest = entry.longest_answer.map(|tokens| format!("at most {tokens} tokens"));
+    let told = entry.system_prompt.as_ref().map(|text| format!("after a system prompt of {} bytes", text.len()));
+    let said: Vec<String> = [temperature, longest, told].into_iter().flatten().collect();
+    (!said.is_empty()).then(|| said.join(", "))
 }
 
 fn describe_reasoning(reasoning: Reasoning) -> &'static str {
