@@ -68,8 +68,20 @@ fn template_that_refuses(condition: &str, words: &str) -> NamedTempFile {
     template
 }
 
+/// Two turns with the system prompt in front of a model with such a template, each answered so; what Weir logged.
+fn two_turns(condition: &str, words: &str, answer: &str) -> String {
+    let template = template_that_refuses(condition, words);
+    let path = template.path().to_str().unwrap();
+    let server = Launch::chat().argument("--jinja").argument("--chat-template-file").argument(path).start();
+    let weir = server.behind_weir().override_model("tiny-chat", &system_prompt()).start();
+    for _ in 0..2 {
+        turn(&weir, &say(secret("hello"))).assert_reply(answer);
+    }
+    weir.output()
+}
+
 #[test]
-fn a_template_that_refuses_a_system_message_costs_no_turn() {
+fn where_the_engine_sees_that_a_template_takes_no_system_message_it_tells_the_model_in_another_place() {
     for (condition, words) in [
         ("message.role == 'system'", "System role not supported"),
         ("message.role != 'user' and message.role != 'assistant'", "Only user and assistant roles are supported!"),
@@ -78,13 +90,16 @@ fn a_template_that_refuses_a_system_message_costs_no_turn() {
             "Conversation roles must alternate user/assistant/user/assistant/...",
         ),
     ] {
-        let template = template_that_refuses(condition, words);
-        let path = template.path().to_str().unwrap();
-        let server = Launch::chat().argument("--jinja").argument("--chat-template-file").argument(path).start();
-        let weir = server.behind_weir().override_model("tiny-chat", &system_prompt()).start();
-        for _ in 0..2 {
-            turn(&weir, &say(secret("hello"))).assert_reply("pong");
-        }
-        weir.wait_for_log("leave_out_system_prompt");
+        let output = two_turns(condition, words, "Hi \u{1F389} !");
+        assert!(!output.contains("leave_out_system_prompt"), "{words}");
     }
+}
+
+#[test]
+fn where_it_does_not_see_that_the_turn_is_answered_without_the_system_prompt() {
+    // The engine tries a template with words of its own, which are shorter.
+    let condition = "message.role == 'system' and message.content|length > 20";
+    let output = two_turns(condition, "System role not supported", "pong");
+    assert_eq!(output.matches("repairs=\"leave_out_system_prompt\"").count(), 2, "{output}");
+    assert_eq!(output.matches("takes no system message").count(), 1, "{output}");
 }
