@@ -1,7 +1,8 @@
 //! Weir: the adapter between the Conduck app and the model server that a person runs at home.
 //!
 //! Who may use whom goes one way: `cli -> server -> turn -> catalog -> upstream -> contract`; a later one never uses an earlier
-//! one. `settings` and `observe` are used by all and use only `contract`, which uses nothing of ours but the reader in [`json`].
+//! one. `settings` and `observe` are used by all and use only `contract`. `json` and `buffer` use nothing of ours, and `contract`
+//! nothing but `json`.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -9,6 +10,7 @@
 //! | [`contract`] | the Conduck contract as types and pure functions |
 //! | [`settings`] | `adapter.toml` and the environment, read and validated |
 //! | [`observe`] | log and metrics |
+//! | [`buffer`] | memory for what a peer sends |
 //! | [`upstream`] | HTTP as the model servers see it |
 //! | [`catalog`] | which models there are and what they can do |
 //! | [`turn`] | the life of one turn |
@@ -16,6 +18,7 @@
 //! | [`demo`] | the built-in engine for first runs |
 //! | [`cli`] | what a person types |
 
+pub mod buffer;
 pub mod catalog;
 pub mod cli;
 pub mod contract;

@@ -135,6 +135,27 @@ fn one_place_and_one_to_wait(upstream: &ScriptedUpstream) -> Weir {
 }
 
 #[test]
+fn row_144_an_answer_that_is_whole_by_the_deadline_is_given_though_its_stream_does_not_end() {
+    let upstream = ScriptedUpstream::start();
+    let mut events = text_events(REPLY, "stop");
+    assert_eq!(events.pop().unwrap(), "[DONE]");
+    let script = Script::events(&events);
+    upstream.always(Script::from_fn(move |request| {
+        let mut steps = script.for_request(request);
+        if let Some(Step::Send(bytes)) = steps.first_mut() {
+            // Without its last chunk.
+            bytes.truncate(bytes.len() - 5);
+        }
+        steps.push(Step::Hang);
+        steps
+    }));
+    let weir = two_seconds(&upstream).start();
+    let start = Instant::now();
+    weir.ok("hi").assert_reply(REPLY);
+    assert_at_deadline(start);
+}
+
+#[test]
 fn row_145_a_full_queue_is_429_at_once() {
     let upstream = ScriptedUpstream::start();
     let gate = Gate::new();

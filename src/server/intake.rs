@@ -12,6 +12,7 @@ use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::buffer::{append, make_room};
 use crate::contract::Failure;
 
 /// The budget is kept in units of this many bytes.
@@ -104,7 +105,8 @@ impl Intake {
         let mut share = Share::default();
         let mut room = length.unwrap_or(0);
         self.reserve(&mut share, room).await?;
-        let mut whole = BytesMut::with_capacity(usize::try_from(room).unwrap_or(0));
+        let mut whole = BytesMut::new();
+        make_room(&mut whole, usize::try_from(room).unwrap_or(0));
         let mut window = Window::new();
         while let Some(frame) = window.next(&mut body, whole.len()).await? {
             let Ok(data) = frame.map_err(|_| NotReceived::Gone)?.into_data() else { continue };
@@ -116,7 +118,7 @@ impl Intake {
                 self.reserve(&mut share, GROWTH).await?;
                 room += GROWTH;
             }
-            whole.extend_from_slice(&data);
+            append(&mut whole, &data);
         }
         Ok(Received { body: whole.freeze(), _share: share })
     }

@@ -58,8 +58,8 @@ pub enum NoAnswer {
     TooLong,
 }
 
-/// Reads an answer to its end. `cap` is the most text in bytes; `generated` is called for each piece in which something was
-/// generated.
+/// Reads an answer to its end. `cap` is the most text in bytes; an answer that is whole is not listened to beyond `latest`;
+/// `generated` is called for each piece in which something was generated.
 ///
 /// # Errors
 /// There is no whole answer; whatever text there was is dropped.
@@ -67,6 +67,7 @@ pub async fn collapse(
     mut pieces: Box<Pieces>,
     classifier: &Classifier,
     cap: u64,
+    latest: Instant,
     mut generated: impl FnMut(),
 ) -> Result<Collapsed, NoAnswer> {
     let mut answer = Gathering::default();
@@ -96,7 +97,7 @@ pub async fn collapse(
                 listen_until = match listen_until {
                     _ if !answer.is_whole() => None,
                     Some(until) if !ends => Some(until),
-                    _ => Some(Instant::now() + AFTER_THE_END),
+                    _ => Some(latest.min(Instant::now() + AFTER_THE_END)),
                 };
             }
             Some(Step::Failed(_)) if answer.is_whole() => break,

@@ -1,5 +1,7 @@
 //! One turn that has its permit: ask, mend what a refusal shows can be mended, ask a second time where an answer has no text.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -33,6 +35,9 @@ const BYTES_A_TOKEN_OF_HALF_A_CONTEXT: u64 = 10;
 
 /// Text of more than this for each token of the context is clearly too long for it: prose and code in most languages have fewer.
 const MOST_BYTES_A_TOKEN_OF_PROSE: u64 = 6;
+
+/// So long before its deadline an answer that is whole is given, whatever may still come behind it.
+const LAST_MOMENT: Duration = Duration::from_millis(20);
 
 /// One turn that has its permit.
 pub(super) struct Run<'a> {
@@ -242,7 +247,8 @@ impl Run<'_> {
                         progress.pieces += 1;
                         progress.generating = since.elapsed();
                     };
-                    let collapsing = collapse(pieces, &self.turns.classifier, cap, generated);
+                    let latest = self.clock.deadline - LAST_MOMENT;
+                    let collapsing = collapse(pieces, &self.turns.classifier, cap, latest, generated);
                     let ended = tokio::time::timeout_at(self.clock.deadline, collapsing).await;
                     let usage = ended.as_ref().ok().and_then(|ended| ended.as_ref().ok()?.usage);
                     self.turns.speeds.measure(

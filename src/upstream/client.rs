@@ -18,6 +18,7 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::body::SlicedBody;
+use crate::buffer::append;
 use crate::settings::UpstreamSettings;
 
 /// How long an idle connection is kept for the next question of discovery. uvicorn (vLLM, SGLang), cpp-httplib (llama.cpp) and
@@ -250,7 +251,7 @@ async fn read_capped(response: &mut reqwest::Response, cap: usize) -> Result<Byt
         if body.len() + piece.len() > cap {
             return Err(Broken::TooLarge);
         }
-        body.extend_from_slice(&piece);
+        append(&mut body, &piece);
     }
     Ok(body.freeze())
 }

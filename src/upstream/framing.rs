@@ -5,6 +5,8 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::buffer::append;
+
 /// The longest name of a field that an event stream may begin with: there are four, none of them long.
 const LONGEST_FIELD: usize = 32;
 
@@ -79,7 +81,7 @@ impl Splitter {
 
     /// Takes the next piece of the answer.
     pub fn push(&mut self, piece: &[u8]) {
-        self.buffer.extend_from_slice(piece);
+        append(&mut self.buffer, piece);
     }
 
     /// Whether the answer is plain JSON and no event stream.
@@ -214,8 +216,8 @@ impl EventState {
             // Mostly there is only one such line: it is kept where it stands.
             None => self.data = Some(line),
             Some(data) => {
-                data.extend_from_slice(b"\n");
-                data.extend_from_slice(&line);
+                append(data, b"\n");
+                append(data, &line);
             }
         }
         if self.data.as_ref().is_some_and(|data| data.len() > cap) {
