@@ -2,8 +2,8 @@
 use super::common::{CANARY, OMITTED, Request, TOKEN, base64, data_uri, heic, image, say, say_to, text, turn, user};
 use super::fault::{Fault, Step};
 use super::speech::{Dialect, Speech, with_length};
-use super::tables::{Expected, HANGING, QUICK, Request as Carries, Row};
 use super::tables::Expected::Error;
+use super::tables::{Expected, HANGING, QUICK, Request as Carries, Row};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -53,7 +53,8 @@ fn more() -> Vec<ServerFault> {
     const FAIL: Expected = Error(502, "upstream_failure");
     const BUSY: Expected = Error(503, "overloaded");
     let fault = |name: &'static str, fault: fn(Speech<'_>) -> Fault, expected: Expected, asked, mended_by| {
-        let row = Row { name, fault, form: super::speech::Form::Stream, request: Carries::Text, expected: [expected; 4] };
+        let row =
+            Row { name, fault, form: super::speech::Form::Stream, request: Carries::Text, expected: [expected; 4] };
         ServerFault { row, waits: false, asked, mended_by }
     };
     vec![
@@ -191,13 +192,15 @@ const REFUSED: &[Refused] = &[
     malformed("unknown_role", |asked| {
         asked.request(json!({"messages": [{"role": CANARY, "content": asked.text}]}).to_string())
     }),
-    malformed("a_key_twice", |asked| {
-        asked.request(format!("{{\"messages\":[],\"messages\":[{}]}}", user(asked.text)))
-    }),
+    malformed("a_key_twice", |asked| asked.request(format!("{{\"messages\":[],\"messages\":[{}]}}", user(asked.text)))),
     malformed("a_part_of_no_known_type", |asked| asked.parts(json!({"type": CANARY, OMITTED: asked.text}))),
     malformed("a_picture_far_away", |asked| asked.parts(image(&format!("http://{CANARY}.example/x.png")))),
     coded("no_model_of_that_name", |asked| asked.request(say_to(CANARY, asked.text).to_string()), "model_not_found"),
-    coded("a_picture_of_another_kind", |asked| asked.parts(image(&data_uri("image/heic", &heic()))), "image_unsupported"),
+    coded(
+        "a_picture_of_another_kind",
+        |asked| asked.parts(image(&data_uri("image/heic", &heic()))),
+        "image_unsupported",
+    ),
     malformed("a_picture_that_is_none", |asked| {
         asked.parts(image(&format!("data:image/png;base64,{}!", base64(CANARY.as_bytes()))))
     }),

@@ -138,13 +138,16 @@ async fn assert_accounted_for(house: &House, weir: &Process, problems: &mut Vec<
     })
     .await;
     weir.counted(|log| {
-        let expected: BTreeMap<_, _> =
-            expected.iter().map(|((outcome, status, code), count)| (((*outcome).to_owned(), *status, code.clone()), *count)).collect();
+        let expected: BTreeMap<_, _> = expected
+            .iter()
+            .map(|((outcome, status, code), count)| (((*outcome).to_owned(), *status, code.clone()), *count))
+            .collect();
         if log.turns != expected {
             problems.push(format!("the log tells of {:#?} instead of {expected:#?}", log.turns));
         }
         if log.highest != lines || log.doubled != 0 {
-            problems.push(format!("{lines} turns, but the last is the {}th, {} are told twice", log.highest, log.doubled));
+            problems
+                .push(format!("{lines} turns, but the last is the {}th, {} are told twice", log.highest, log.doubled));
         }
     });
     let mut counters = BTreeMap::new();

@@ -1,5 +1,5 @@
 //! The running Weir: its log, read line by line and counted; its memory, its files, its metrics.
-use super::common::{CANARY, CEILING, TOKEN, Builder, canary_forms, weir_command};
+use super::common::{Builder, CANARY, CEILING, TOKEN, canary_forms, weir_command};
 use super::phone::{Connection, get};
 use memchr::memmem::Finder;
 use serde_json::Value;
