@@ -39,7 +39,12 @@ pub fn server_faults() -> &'static [ServerFault] {
                 "loading_for_ever" | "refusal_that_repeats_the_question" => OFTEN,
                 _ => ONCE,
             };
-            (is_told && row.request == Carries::Text).then(|| ServerFault { row: *row, waits, asked, mended_by: NEVER })
+            (is_told && row.request == Carries::Text).then_some(ServerFault {
+                row: *row,
+                waits,
+                asked,
+                mended_by: NEVER,
+            })
         };
         let quick = QUICK.iter().filter_map(|row| of_the_matrix(row, false));
         let hanging = HANGING.iter().filter_map(|row| of_the_matrix(row, true));

@@ -185,7 +185,7 @@ fn read(
     let log = Arc::clone(log);
     std::thread::spawn(move || {
         let forms = canary_forms();
-        let secrets: Vec<Finder<'_>> = forms.iter().map(|form| Finder::new(form)).collect();
+        let secrets: Vec<Finder<'_>> = forms.iter().map(Finder::new).collect();
         for line in stream.split(b'\n') {
             let line = String::from_utf8_lossy(&line.unwrap()).into_owned();
             let mut counted = log.lock().unwrap();
