@@ -121,7 +121,7 @@ fn check_says_what_it_is_and_how_each_thing_is_known() {
     let (code, said) = before(&upstream).check();
     assert_eq!(code, 0, "{said}");
     for words in [
-        "LM Studio of unknown version, spoken to as LM Studio's OpenAI chat completions",
+        "LM Studio, spoken to as LM Studio's OpenAI chat completions",
         "pictures: yes (from its type in LM Studio's list)",
         "pictures: no (from its type in LM Studio's list)",
         "context: 8192 tokens",

@@ -154,7 +154,7 @@ fn check_says_what_is_set_and_of_a_system_prompt_only_that_it_is() {
         .override_model("m", &system_prompt())
         .check();
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("    answers: temperature 0.7, at most 500 tokens, after a system prompt of "), "{said}");
+    assert!(said.contains("answers: temperature 0.7, at most 500 tokens, after a system prompt of "), "{said}");
     let (_, said) = Weir::before(&upstream).check();
     assert!(!said.contains("answers:"), "{said}");
 }

@@ -224,10 +224,12 @@ impl Builder {
         weir
     }
 
-    /// Runs `weir check` with the same configuration; its exit code and all that it says.
+    /// Runs `weir check` with the same configuration; its exit code and all that it says, with the lines that were folded for a
+    /// screen as one again.
     pub fn check(self) -> (i32, String) {
         let (_directory, child) = self.spawn(&["check"]);
-        run_to_end(child)
+        let (code, said) = run_to_end(child);
+        (code, said.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
     /// Starts Weir with a configuration that it must not accept.

@@ -61,6 +61,8 @@ fn check_prints_what_the_model_sees_and_holds() {
         let directory = configuration(&server, 0);
         let output = weir(directory.path(), "check");
         let said = String::from_utf8_lossy(&output.stdout);
+        // The lines are folded for a screen.
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(output.status.code(), Some(0), "{said}");
         for expected in ["llama.cpp", "1 turn(s) at once", server.model(), pictures, "context: 4096 tokens"] {
             assert!(said.contains(expected), "{expected} is not in:\n{said}");
