@@ -153,7 +153,10 @@ fn run(dialect: Dialect, rows: &[Row], deadline: &str) -> (usize, Vec<String>) {
         }
         if !green {
             red.push(format!("{} ({:?}, {:?}, {dialect:?})", row.name, row.form, row.request));
-            (server, weir) = start(dialect, deadline);
+            let fresh = start(dialect, deadline);
+            let spoilt = (std::mem::replace(&mut server, fresh.0), std::mem::replace(&mut weir, fresh.1));
+            // Where a secret is in its output it panics when it is dropped, and there are more cells.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(spoilt)));
         }
     }
     if rows.iter().all(|row| row.request == Carries::Text)
