@@ -110,7 +110,7 @@ fn describe_model(entry: &Entry, candidate: &Candidate) {
     let reasons = candidate.reasons.map_or("unknown", |reasons| if reasons { "yes" } else { "no" });
     println!("    reasoning: {reasons}; set to {}", describe_reasoning(entry.reasoning));
     if let Some(answers) = describe_answers(entry) {
-        println!("    answers: {answers}");
+        say("    ", 6, &format!("answers: {answers}"));
     }
     println!("    turns at once: {}", candidate.turns_at_once);
 }
