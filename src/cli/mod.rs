@@ -11,6 +11,7 @@ mod running;
 mod screen;
 mod search;
 mod serve;
+mod service_manager;
 mod status;
 pub mod token;
 

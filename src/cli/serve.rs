@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
 
-use super::{CommandError, classifier, report, settings_or_search};
+use super::{CommandError, classifier, report, service_manager, settings_or_search};
 use crate::observe;
 use crate::server::{Adapter, listener};
 use crate::settings::{Format, Level, LogSettings, Settings};
@@ -55,9 +55,15 @@ pub(super) async fn serve(settings: Settings, beside: impl AsyncFnOnce(Arc<Adapt
     let at =
         listener.local_addr().map_err(|error| CommandError::Failed(format!("the port is lost: {}", error.kind())))?;
     println!("listening on http://{at}");
+    service_manager::ready(at);
+    tokio::spawn(service_manager::feed_watchdog());
     let adapter = Arc::new(adapter);
     let serving = Arc::clone(&adapter).serve(listener, metrics, stop.clone());
-    tokio::join!(serving, stop.run_until_cancelled(beside(adapter)));
+    let stopping = async {
+        stop.cancelled().await;
+        service_manager::stopping();
+    };
+    tokio::join!(serving, stop.run_until_cancelled(beside(adapter)), stopping);
     info!("stopped");
     Ok(())
 }
@@ -65,6 +71,7 @@ pub(super) async fn serve(settings: Settings, beside: impl AsyncFnOnce(Arc<Adapt
 /// SIGHUP reads the configuration and the tokens again. A faulty configuration changes nothing and is said in one line.
 async fn reload_on_signal(mut hangup: Signal, adapter: &Adapter, config: Option<&Path>) {
     while hangup.recv().await.is_some() {
+        service_manager::reloading();
         let reloaded = async {
             let settings = settings_or_search(config).await?;
             announce(&settings);
@@ -72,8 +79,14 @@ async fn reload_on_signal(mut hangup: Signal, adapter: &Adapter, config: Option<
             adapter.reload(settings, classifier).map_err(|error| CommandError::Configuration(error.to_string()))
         };
         match reloaded.await {
-            Ok(()) => info!("the configuration was read again"),
-            Err(error) => error!("the configuration was not changed: {error}"),
+            Ok(()) => {
+                info!("the configuration was read again");
+                service_manager::reloaded("the configuration was read again");
+            }
+            Err(error) => {
+                error!("the configuration was not changed: {error}");
+                service_manager::reloaded("the configuration is faulty and was not changed; the log says why");
+            }
         }
     }
 }

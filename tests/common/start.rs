@@ -266,6 +266,10 @@ pub fn prepared(mut command: Command) -> Command {
     for proxy in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         command.env(proxy, "http://127.0.0.1:9");
     }
+    // Those of a service manager that runs the tests.
+    for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+        command.env_remove(name);
+    }
     command
         .env_remove("NO_PROXY")
         .env_remove("no_proxy")
