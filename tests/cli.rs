@@ -123,3 +123,76 @@ fn a_command_that_reads_no_configuration_refuses_one() {
         assert!(output.contains("--config"), "{output}");
     }
 }
+
+/// The commands that `weir --help` names.
+fn commands() -> Vec<String> {
+    let help = weir_command().arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    list.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+}
+
+/// What a command prints that succeeds.
+fn printed(words: &[&str]) -> String {
+    let output = weir_command().args(words).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_help_of_every_command_fits_a_screen_of_80_columns() {
+    let mut pages = vec![printed(&["--help"]), printed(&["-h"])];
+    pages.extend(commands().iter().map(|command| printed(&["help", command])));
+    for line in pages.iter().flat_map(|page| page.lines()) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
+fn the_completions_and_the_man_page_name_every_command_and_option() {
+    let commands = commands();
+    assert!(commands.len() > 8, "{commands:?}");
+    let options = ["config", "yes", "url", "probe-images", "deep", "json", "output"];
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = printed(&["completions", shell]);
+        for word in commands.iter().map(String::as_str).chain(options) {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    // In a man page a hyphen has a backslash before it.
+    let page = printed(&["man"]).replace('\\', "");
+    for command in commands.iter().filter(|command| *command != "help") {
+        assert!(page.contains(&format!(".SS \"weir {command}\"")), "{command}");
+    }
+    for option in options {
+        assert!(page.contains(&format!("--{option}")), "{option}");
+    }
+}
+
+#[test]
+fn bash_completes_a_command_its_options_and_a_shell() {
+    let complete = |typed: &str| {
+        let script = format!(
+            "set -e; source <({} completions bash); COMP_WORDS=({typed}); [[ '{typed}' != *' ' ]] || COMP_WORDS+=('')
+             COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); completer=$(complete -p weir | sed 's/.* -F \\([^ ]*\\) .*/\\1/')
+             $completer weir \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"
+             echo \"${{COMPREPLY[@]}}\"",
+            env!("CARGO_BIN_EXE_weir")
+        );
+        bash(&script).trim_end().to_owned()
+    };
+    assert_eq!(complete("weir do"), "doctor");
+    assert_eq!(complete("weir doctor --d"), "--deep");
+    assert_eq!(complete("weir completions z"), "zsh");
+    assert_eq!(complete("weir c"), "check completions");
+}
+
+#[test]
+fn a_reader_of_the_completions_that_has_gone_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output =
+        weir_command().args(["completions", "zsh"]).stdout(writer).spawn().unwrap().wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

@@ -130,6 +130,7 @@ fn without_a_watchdog_nothing_is_said_between_the_start_and_the_end() {
         assert_eq!(manager.told()[0], "READY=1");
         assert_eq!(manager.told()[0], "STOPPING=1");
         manager.assert_no_more();
+        assert!(!weir.output().contains("Weir itself failed"), "{}", weir.output());
     }
 }
 

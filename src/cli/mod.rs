@@ -12,13 +12,14 @@ mod screen;
 mod search;
 mod serve;
 mod service_manager;
+mod shell;
 mod status;
 pub mod token;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueHint};
 
 use crate::observe;
 use crate::settings::{self, Environment, Origin, Settings, SettingsError};
@@ -28,37 +29,38 @@ use crate::upstream::classify::Classifier;
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, about, propagate_version = true)]
 pub struct Arguments {
-    /// The configuration file. Without it: ./adapter.toml, then adapter.toml in your configuration folder; with neither, Weir
-    /// looks for a model server on this machine by itself.
-    #[arg(long, global = true, value_name = "FILE")]
+    /// The configuration file, instead of looking for one.
+    // Without it: what settings::find says; with no file anywhere, Weir looks for a model server on this machine by itself.
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
 
     #[command(subcommand)]
     command: Option<Command>,
 }
 
+// What is said of a command or an option here is its help, and fits a screen of 80 columns.
 #[derive(Debug, Clone, Subcommand)]
 enum Command {
     /// Serve the app (this is also what happens without a command).
     Serve,
-    /// Serve the app with a built-in demo engine instead of a model: every reply says that it is a demo's.
+    /// Serve the app with a demo instead of a model; each reply says so.
     Demo,
-    /// Look for model servers, ask a few questions, and write adapter.toml and a token file.
+    /// Look for model servers, and write adapter.toml and a token file.
     Init {
-        /// Ask nothing and take the usual answers; an adapter.toml that is there is never replaced.
+        /// Ask nothing; an adapter.toml that is there is kept.
         #[arg(long)]
         yes: bool,
-        /// Look at this address instead of the usual ports of this machine; may be given several times.
-        #[arg(long, value_name = "URL")]
+        /// Look here, not at the usual ports; may be repeated.
+        #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
         url: Vec<String>,
     },
-    /// Validate the configuration, ask the model servers what they have, and print what is effective.
+    /// Validate the configuration, ask the model servers, say what holds.
     Check {
-        /// Also show one generated picture to each model of which nobody knows whether it sees, and say which key to add.
+        /// Show a picture to each model that may or may not see.
         #[arg(long)]
         probe_images: bool,
     },
-    /// Ask a running adapter everything that the contract fixes, and look for what around it could bite.
+    /// Test a running adapter, and what around it could bite.
     Doctor {
         /// Also show the model a picture with digits.
         #[arg(long)]
@@ -67,16 +69,23 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show a running adapter: its model servers and models, what runs, and what became of the last turns.
+    /// Show what a running adapter does, and how its last turns ended.
     Status,
-    /// Ask the running adapter whether it is well; for container health checks.
+    /// Ask a running adapter whether it is well (for containers).
     Healthcheck,
     /// Make a new token.
     Token {
-        /// Write it to this new file, readable by you alone, instead of printing it.
-        #[arg(long, value_name = "FILE")]
+        /// Write it to this new file, readable by you alone.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         output: Option<PathBuf>,
     },
+    /// Print what a shell needs to complete Weir's command line.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page.
+    Man,
 }
 
 /// Why a command ends badly: words for the person, and the exit code.
@@ -111,7 +120,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let config = arguments.config.as_deref();
     let command = arguments.command.unwrap_or(Command::Serve);
-    let takes_no_configuration = matches!(command, Command::Demo | Command::Token { .. });
+    let takes_no_configuration =
+        matches!(command, Command::Demo | Command::Token { .. } | Command::Completions { .. } | Command::Man);
     let result = match command {
         _ if config.is_some() && takes_no_configuration => {
             Err(CommandError::Configuration("this command reads no configuration file; leave --config out".to_owned()))
@@ -124,6 +134,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Command::Status => runtime.block_on(status::run(config)),
         Command::Healthcheck => runtime.block_on(healthcheck::run(config)),
         Command::Token { output } => token::run(output.as_deref()),
+        Command::Completions { shell } => shell::completions(shell),
+        Command::Man => shell::man(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
