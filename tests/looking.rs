@@ -152,6 +152,6 @@ fn names_in_the_settings_that_fit_no_model_are_told() {
         .models("default = \"m\"\nexpose = [\"qwen*\"]")
         .override_model("lama", "images = true")
         .start();
-    weir.wait_for_log("models.expose = \"qwen*\"");
-    weir.wait_for_log("models.override.\"lama\"");
+    weir.wait_for_log("models.expose: found \"qwen*\"");
+    weir.wait_for_log("models.override.lama: found");
 }

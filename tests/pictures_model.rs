@@ -112,7 +112,7 @@ fn a_name_that_no_server_has_is_said_once_and_changes_nothing() {
     weir.wait_for_log("models.pictures");
     weir.chat(&say(picture())).assert_error(400, "image_unsupported");
     weir.chat(&say("hi")).assert_reply(REPLY);
-    let words = "models.pictures = \"sees\": no model server has a model of that name";
+    let words = "models.pictures: found \"sees\", which is none of the models here";
     assert_eq!(weir.output().matches(words).count(), 1, "{}", weir.output());
 }
 
@@ -126,9 +126,10 @@ fn a_model_that_gets_no_pictures_is_no_use_there_and_check_says_so() {
         said
     };
     let blind = said("images = false");
-    assert!(blind.contains("warning: models.pictures = \"one\": this model takes text only"), "{blind}");
+    assert!(blind.contains("models.pictures: found \"one\", which takes text only"), "{blind}");
     let unknown = said("images = \"auto\"");
-    for words in ["warning: models.pictures = \"one\": nothing tells", "images = true under [models.override.\"one\"]"]
+    for words in
+        ["models.pictures: found \"one\", of which nothing tells", "images = true under [models.override.\"one\"]"]
     {
         assert!(unknown.contains(words), "{words:?} is missing in {unknown}");
     }

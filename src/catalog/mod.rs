@@ -1,6 +1,7 @@
 //! Which models there are and what they can do: asked in the background, read without waiting.
 
 pub mod snapshot;
+mod unfitting;
 mod warm_up;
 
 use std::collections::BTreeMap;
@@ -13,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::observe::status::UpstreamStatus;
-use crate::settings::{ModelSettings, Settings};
+use crate::settings::{Fault, ModelSettings, Places, Settings};
 use crate::upstream::Upstream;
 use crate::upstream::client::{Broken, ClientError};
 use crate::upstream::dialect::{Dialect, Discovery, DiscoveryError};
 use crate::upstream::pace::Pace;
 use snapshot::{Entry, ServerState, Snapshot, turns_in};
+pub use unfitting::unfitting;
 
 /// How often a server that is well is asked again.
 const REFRESH: Duration = Duration::from_secs(60);
@@ -47,13 +49,14 @@ pub const SMALL_CONTEXT: u64 = 8192;
 #[derive(Debug)]
 pub struct Catalog {
     models: ModelSettings,
+    places: Places,
     upstreams: Vec<Arc<Upstream>>,
     states: Mutex<Vec<Observed>>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     surprises: Vec<Notify>,
     begun: Instant,
     /// It is about all servers together, so it is said once for all of them.
-    said_unfitting: Mutex<Vec<String>>,
+    said_unfitting: Mutex<Vec<Fault>>,
 }
 
 /// What is known of one server, and what was said of it.
@@ -91,6 +94,7 @@ impl Catalog {
         let snapshot = Snapshot::new(&settings.models, &known, false);
         Ok(Catalog {
             models: settings.models.clone(),
+            places: settings.places.clone(),
             begun: Instant::now(),
             said_unfitting: Mutex::default(),
             surprises: upstreams.iter().map(|_| Notify::new()).collect(),
@@ -168,11 +172,11 @@ impl Catalog {
 
     /// Says once which names in the settings are those of no model.
     fn say_what_fits_nothing(&self, snapshot: &Snapshot) {
-        let unfitting = snapshot.what_fits_nothing(&self.models);
+        let unfitting = unfitting(snapshot, &self.models, &self.places);
         let mut said = self.said_unfitting.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != unfitting {
-            for sentence in &unfitting {
-                warn!("{sentence}");
+            for fault in &unfitting {
+                warn!("{fault}");
             }
             *said = unfitting;
         }

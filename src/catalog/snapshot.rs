@@ -191,54 +191,6 @@ impl Snapshot {
         self.position(id).map(|at| &self.entries[at])
     }
 
-    /// Names in the settings that are those of no model that is served, or of one that is no use there, in sentences for a person.
-    pub fn what_fits_nothing(&self, settings: &ModelSettings) -> Vec<String> {
-        let mut sentences = Vec::new();
-        let mut say = |key: String| sentences.push(format!("{key}: no model server has a model of that name"));
-        if let Some(default) = settings.default.as_deref().filter(|default| self.find(default).is_none()) {
-            say(format!("models.default = {default:?}"));
-        }
-        if let Some(pictures) = settings.pictures.as_deref().filter(|pictures| self.find(pictures).is_none()) {
-            say(format!("models.pictures = {pictures:?}"));
-        }
-        for (alias, target) in settings.alias.iter().filter(|(alias, _)| self.find(alias).is_none()) {
-            say(format!("models.alias.{alias} = {target:?}"));
-        }
-        for id in settings.overrides.keys() {
-            let is_target = settings.alias.values().any(|target| target == id);
-            if self.find(id).is_none() && !is_target {
-                say(format!("models.override.{id:?}"));
-            }
-        }
-        for glob in settings.expose.iter().flatten() {
-            let fits = |entry: &Entry| {
-                let bare = without_latest(&entry.id).unwrap_or(&entry.id);
-                WildMatch::new(glob).matches(&entry.id) || WildMatch::new(glob).matches(bare)
-            };
-            if !self.entries.iter().any(fits) {
-                say(format!("models.expose = {glob:?}"));
-            }
-        }
-        sentences.extend(self.pictures.as_deref().and_then(|pictures| self.why_no_pictures(pictures)));
-        sentences
-    }
-
-    /// Why the model that pictures are to go to does not get any.
-    fn why_no_pictures(&self, id: &str) -> Option<String> {
-        let candidate = self.find(id)?.candidate().filter(|candidate| candidate.told)?;
-        let (why, mend) = match candidate.sight {
-            Sight::Sees(_) => return None,
-            Sight::Blind(how) => {
-                (format!("this model takes text only (from {how})"), "name one that sees, or remove the key".to_owned())
-            }
-            Sight::Unknown => (
-                "nothing tells whether this model sees pictures".to_owned(),
-                format!("if it does, set images = true under [models.override.{id:?}]"),
-            ),
-        };
-        Some(format!("models.pictures = {id:?}: {why}, so it gets none; {mend}"))
-    }
-
     fn position(&self, id: &str) -> Option<usize> {
         let exact = self.entries.iter().position(|entry| entry.id == id);
         exact.or_else(|| {
@@ -307,7 +259,7 @@ fn is_same_tagged(one: &str, other: &str) -> bool {
 }
 
 /// The name without its tag, if that is `:latest`. What is left has no tag then: a colon before the last `/` is that of a port.
-fn without_latest(name: &str) -> Option<&str> {
+pub(super) fn without_latest(name: &str) -> Option<&str> {
     let bare = name.strip_suffix(":latest")?;
     let last = bare.rsplit('/').next().unwrap_or(bare);
     (!last.contains(':')).then_some(bare)

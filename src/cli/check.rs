@@ -7,13 +7,14 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::screen::{CAUTION, GOOD, STRONG, say};
+use super::screen::{BAD, CAUTION, GOOD, STRONG, say};
+use super::unreachable::{Surroundings, fault_of};
 use super::{CommandError, classifier, report, settings_or_search};
 use crate::catalog::snapshot::{Candidate, Entry, turns_in};
-use crate::catalog::{Catalog, OLLAMA_BEHIND_V1};
+use crate::catalog::{Catalog, OLLAMA_BEHIND_V1, unfitting};
 use crate::contract::{Conversation, Failure};
 use crate::observe::TurnRecord;
-use crate::settings::{Reasoning, Settings};
+use crate::settings::{Fault, Reasoning, Settings};
 use crate::turn::Turns;
 use crate::upstream::classify::Classifier;
 use crate::upstream::dialect::{Discovery, DiscoveryError, Sight, probe_image};
@@ -29,6 +30,7 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
         say_warning(&warning.to_string());
     }
     let catalog = Catalog::new(&settings).map_err(|error| CommandError::Configuration(error.to_string()))?;
+    let here = Surroundings::here();
     let mut silent = Vec::new();
     for (place, upstream) in catalog.upstreams().iter().enumerate() {
         let found = catalog.look(place).await;
@@ -45,7 +47,11 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
                     say("  ", 4, &format!("not served, since they only embed or run elsewhere: {left_out}"));
                 }
             }
-            Err(_) => silent.push(name.as_str()),
+            Err(error) => {
+                let fault = fault_of(&upstream.settings, error, &settings.places, &here);
+                say(&format!("{BAD}fault{BAD:#}: "), 2, &fault.to_string());
+                silent.push(name.as_str());
+            }
         }
     }
     let snapshot = catalog.now();
@@ -61,8 +67,11 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
             describe_model(entry, candidate);
         }
     }
-    for sentence in snapshot.what_fits_nothing(&settings.models) {
-        say_warning(&sentence);
+    let is_of_default = |fault: &Fault| fault.key == "models.default";
+    let unfitting = unfitting(&snapshot, &settings.models, &settings.places);
+    let (without_default, others): (Vec<_>, Vec<_>) = unfitting.into_iter().partition(is_of_default);
+    for fault in others {
+        say_warning(&fault.to_string());
     }
     if snapshot.entries.is_empty() {
         return Err(CommandError::Failed("no model can be served".to_owned()));
@@ -70,8 +79,8 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
     if !silent.is_empty() {
         return Err(CommandError::Failed(format!("no answer from upstream {}", silent.join(", "))));
     }
-    if let Some(default) = snapshot.default.as_deref().filter(|default| snapshot.find(default).is_none()) {
-        return Err(CommandError::Failed(format!("models.default is {default:?}, which no model server has")));
+    if let Some(fault) = without_default.first() {
+        return Err(CommandError::Failed(fault.to_string()));
     }
     if probe_images {
         let unknown = |entry: &&Entry| entry.candidate().is_some_and(|candidate| candidate.sight == Sight::Unknown);
@@ -93,7 +102,7 @@ fn describe(found: &Result<Discovery, DiscoveryError>) -> String {
             let slots = discovery.slots.map(|slots| format!(", {slots} turn(s) at once")).unwrap_or_default();
             format!("{}, spoken to as {}{slots}", report::server(discovery), discovery.dialect.describe())
         }
-        Err(error) => format!("no list of models: {error}"),
+        Err(_) => "no list of models".to_owned(),
     }
 }
 

@@ -15,6 +15,7 @@ mod service_manager;
 mod shell;
 mod status;
 pub mod token;
+mod unreachable;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

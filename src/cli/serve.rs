@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 use super::{CommandError, classifier, report, service_manager, settings_or_search};
 use crate::observe;
 use crate::server::{Adapter, listener};
-use crate::settings::{Format, Level, LogSettings, Settings};
+use crate::settings::{Format, Level, LogSettings, Places, Settings, variable};
 
 pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     let settings = settings_or_search(config).await?;
@@ -39,14 +39,15 @@ pub(super) fn start_log(settings: &LogSettings) {
 /// Opens the ports, says so, and serves until a signal. `beside` runs as long as that.
 pub(super) async fn serve(settings: Settings, beside: impl AsyncFnOnce(Arc<Adapter>)) -> Result<(), CommandError> {
     announce(&settings);
+    let places = settings.places.clone();
     let (port, metrics_port) = (settings.port, settings.metrics.as_ref().map(|metrics| metrics.port));
     let classifier = classifier(&settings)?;
     let adapter = Adapter::new(settings, classifier).map_err(|error| CommandError::Configuration(error.to_string()))?;
     let stop = CancellationToken::new();
     stop_on_signal(stop.clone())?;
-    let listener = open(port, "port")?;
+    let listener = open(port, &["port"], &places)?;
     let metrics = match metrics_port {
-        Some(port) => Some(open(port, "metrics.port")?),
+        Some(port) => Some(open(port, &["metrics", "port"], &places)?),
         None => None,
     };
     if let Some(at) = metrics.as_ref().and_then(|metrics| metrics.local_addr().ok()) {
@@ -103,17 +104,18 @@ fn announce(settings: &Settings) {
     }
 }
 
-fn open(port: u16, key: &str) -> Result<TcpListener, CommandError> {
+fn open(port: u16, key: &[&str], places: &Places) -> Result<TcpListener, CommandError> {
     listener::bind(port).map_err(|error| {
         let why = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "another program uses it (another Weir, perhaps)",
-            std::io::ErrorKind::PermissionDenied => "this user may not open it",
-            _ => "the system refuses it",
+            std::io::ErrorKind::AddrInUse => "which another program uses (another Weir, perhaps)",
+            std::io::ErrorKind::PermissionDenied => "which this user may not open",
+            _ => "which the system does not open",
         };
-        let variable = format!("ADAPTER_{}", key.to_uppercase().replace('.', "__"));
-        CommandError::Failed(format!(
-            "127.0.0.1:{port} cannot be opened: {why}. Stop that program, or choose another port with {key} in adapter.toml or with {variable}"
-        ))
+        let variable = variable(key);
+        let accepted = "a port of 127.0.0.1 that is free".to_owned();
+        let mend = format!("Stop that program, or choose another number there or with {variable}.");
+        let fault = places.fault(key, format!("{port}, {why}"), accepted, mend);
+        CommandError::Failed(fault.to_string())
     })
 }
 

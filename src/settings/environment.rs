@@ -1,5 +1,6 @@
 //! The part of the environment that is Weir's: the `ADAPTER_…` variables.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -7,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use figment::value::{Dict, Value};
 use secrecy::SecretSlice;
 
-use super::refusal::{Refusal, SettingsError};
+use super::refusal::{Fault, SettingsError};
 use super::schema::{self, Shape, Step};
 
 const PREFIX: &str = "ADAPTER_";
@@ -53,6 +54,11 @@ impl Environment {
         self.token.is_some() || self.variables.iter().any(|(name, _)| *name == token_file)
     }
 
+    /// The names of all variables but `ADAPTER_TOKEN`.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        self.variables.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     /// The value of `ADAPTER_TOKEN`.
     pub(super) fn token(&self) -> Option<&SecretSlice<u8>> {
         self.token.as_ref()
@@ -64,9 +70,9 @@ impl Environment {
         let mut values = Dict::new();
         for (name, value) in &self.variables {
             let refuse = |found: &str, accepted: String, mend: String| -> SettingsError {
-                Refusal {
+                Fault {
                     place: "environment".to_owned(),
-                    key: &name.chars().take(120).collect::<String>(),
+                    key: name.chars().take(120).collect(),
                     found: found.to_owned(),
                     accepted,
                     mend,

@@ -2,28 +2,28 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::refusal::{Refusal, SettingsError};
+use super::places::Places;
+use super::refusal::{Fault, SettingsError};
 use super::schema::{self, Shape, Step};
 
 /// A configuration file whose syntax and keys are in order; its values are not looked at yet.
 #[derive(Debug)]
 pub(super) struct File {
-    pub(super) path: PathBuf,
     pub(super) text: String,
-    lines: HashMap<Vec<String>, usize>,
+    pub(super) places: Places,
 }
 
 impl File {
     /// Reads the file and refuses what isn't TOML and what isn't known.
     pub(super) fn read(path: &Path) -> Result<Self, SettingsError> {
         let refuse = |found: &str, mend: &str| -> SettingsError {
-            Refusal {
+            Fault {
                 place: path.display().to_string(),
-                key: "the configuration file",
+                key: "the configuration file".to_owned(),
                 found: found.to_owned(),
                 accepted: "a readable text file in TOML".to_owned(),
                 mend: mend.to_owned(),
@@ -50,27 +50,19 @@ impl File {
         if let Ok(tree) = toml::from_str::<Tree>(&text) {
             tree.note_lines(&text, &mut Vec::new(), &mut lines);
         }
-        let file = Self { path: path.to_owned(), text, lines };
+        let places = Places { file: Some(path.to_owned()), lines, ..Places::default() };
+        let file = Self { text, places };
         file.check_keys(&table, &mut Vec::new())?;
         Ok(file)
-    }
-
-    /// The file and, where it is known, the line of this key.
-    pub(super) fn place<S: AsRef<str>>(&self, path: &[S]) -> String {
-        let key: Vec<String> = path.iter().map(|part| part.as_ref().to_owned()).collect();
-        match self.lines.get(&key) {
-            Some(line) => format!("{}, line {line}", self.path.display()),
-            None => self.path.display().to_string(),
-        }
     }
 
     fn check_keys(&self, table: &toml::Table, path: &mut Vec<String>) -> Result<(), SettingsError> {
         for (name, value) in table {
             path.push(name.clone());
             let refuse = |found: &str, accepted: String, mend: String| -> SettingsError {
-                Refusal {
-                    place: self.place(path),
-                    key: &schema::written(path),
+                Fault {
+                    place: self.places.of(path),
+                    key: schema::written(path),
                     found: found.to_owned(),
                     accepted,
                     mend,
@@ -131,6 +123,21 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> SettingsError {
     let line_before = before.rsplit('\n').next().unwrap_or("");
     let column = line_before.chars().count() + 1;
     let message = error.message();
+    if let Some(key) = twice(message) {
+        let mend = if key.starts_with("upstream.") {
+            "Give each model server a name of its own, such as [upstream.second]."
+        } else {
+            "Keep one of the two."
+        };
+        return Fault {
+            place: format!("{}, line {line}, column {column}", path.display()),
+            key,
+            found: "a key or a table that stands twice".to_owned(),
+            accepted: "each key and each table once".to_owned(),
+            mend: mend.to_owned(),
+        }
+        .into();
+    }
     let found = if message.contains("duplicate key") {
         "a key or a table that stands twice"
     } else if message.contains("escape") {
@@ -148,14 +155,24 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> SettingsError {
     } else {
         "something that isn't TOML"
     };
-    Refusal {
+    Fault {
         place: format!("{}, line {line}, column {column}", path.display()),
-        key: "the configuration file",
+        key: "the configuration file".to_owned(),
         found: found.to_owned(),
         accepted: "key = value lines and [table] heads; texts stand in double quotes, each key stands once".to_owned(),
         mend: "Compare the line with adapter.toml.example.".to_owned(),
     }
     .into()
+}
+
+/// The key that stands twice, if that is what the message of the parser says and the key is one that is known: another may be a
+/// secret that was put there by mistake.
+fn twice(message: &str) -> Option<String> {
+    let (_, after) = message.split_once("duplicate key `")?;
+    let (name, rest) = after.split_once('`')?;
+    let table = rest.strip_prefix(" in table `").and_then(|rest| rest.split('`').next());
+    let path: Vec<&str> = table.into_iter().flat_map(|table| table.split('.')).chain([name]).collect();
+    (!matches!(schema::look_up(&path), Step::Unknown)).then(|| schema::written(&path))
 }
 
 /// The keys of a TOML text with their places, and nothing of the values.

@@ -8,6 +8,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 
 use super::environment::Environment;
 use super::file::File;
+use super::places::Places;
 use super::refusal::SettingsError;
 use super::schema;
 use super::source::Source;
@@ -24,7 +25,7 @@ const FROM_ENVIRONMENT: &str = "environment";
 pub(super) struct Layers {
     figment: Figment,
     values: Dict,
-    file: Option<File>,
+    places: Places,
 }
 
 /// One layer under a name by which its values are known again.
@@ -72,7 +73,9 @@ impl Layers {
                 values.insert((*top).to_owned(), value);
             }
         }
-        Ok(Self { figment, values, file })
+        let mut places = file.map(|file| file.places).unwrap_or_default();
+        places.variables = environment.names();
+        Ok(Self { figment, values, places })
     }
 
     /// The value of a key, or of the defaults' table `*` in the place of a name.
@@ -84,9 +87,9 @@ impl Layers {
             self.value(&fallback)
         })?;
         let layer = self.figment.get_metadata(value.tag()).map_or("", |metadata| metadata.name.as_ref());
-        let (place, folder) = match (layer, &self.file) {
-            (FROM_ENVIRONMENT, _) => (format!("environment, {}", schema::variable(path)), PathBuf::new()),
-            (FROM_FILE, Some(file)) => (file.place(path), file.path.parent().map_or_else(PathBuf::new, Path::to_owned)),
+        let (place, folder) = match (layer, &self.places.file) {
+            (FROM_ENVIRONMENT, _) => (self.place(path), PathBuf::new()),
+            (FROM_FILE, Some(file)) => (self.place(path), file.parent().map_or_else(PathBuf::new, Path::to_owned)),
             _ => (FROM_DEFAULTS.to_owned(), PathBuf::new()),
         };
         Some(Found {
@@ -117,9 +120,14 @@ impl Layers {
         }
     }
 
-    /// Where something that stands nowhere should stand: the file, or the environment without one.
+    /// Where this key stands, or would have to.
     pub(super) fn place(&self, path: &[&str]) -> String {
-        self.file.as_ref().map_or_else(|| FROM_ENVIRONMENT.to_owned(), |file| file.place(path))
+        self.places.of(path)
+    }
+
+    /// Where each key stands.
+    pub(super) fn places(&self) -> Places {
+        self.places.clone()
     }
 
     fn value(&self, path: &[&str]) -> Option<&Value> {

@@ -12,6 +12,7 @@ mod failures;
 mod file;
 mod layers;
 mod models;
+mod places;
 mod refusal;
 mod rules;
 mod schema;
@@ -33,7 +34,9 @@ use crate::contract::Text;
 
 pub use environment::Environment;
 pub use failures::{FailureExample, FailureRow, Meaning};
-pub use refusal::SettingsError;
+pub use places::Places;
+pub use refusal::{Fault, SettingsError};
+pub use schema::variable;
 pub use secret_file::as_shell_word;
 pub use source::{Source, configuration_folder, find};
 pub use tokens::Tokens;
@@ -64,20 +67,29 @@ pub struct Settings {
     pub metrics: Option<MetricsSettings>,
     /// What works and should be changed nevertheless, such as a token file that other users can read; said once at the start.
     pub warnings: Vec<Warning>,
+    /// Where each key stands, for what is found out about its value later.
+    pub places: Places,
 }
 
 /// Something that works and should be changed nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
+    /// The file (and line) or the variable.
+    pub place: String,
+    /// The key.
+    pub key: String,
     /// What was seen.
     pub seen: String,
+    /// What would be right.
+    pub accepted: String,
     /// The command that mends it.
     pub mend: String,
 }
 
 impl std::fmt::Display for Warning {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}; `{}` takes it away", self.seen, self.mend)
+        let Self { place, key, seen, accepted, mend } = self;
+        write!(formatter, "{place}: {key}: found {seen}; accepted: {accepted}. Run {mend}")
     }
 }
 
@@ -305,9 +317,9 @@ pub fn load(source: &Source, environment: &Environment) -> Result<Settings, Sett
     if settings.upstreams.is_empty() {
         return Err(match source {
             Source::Nothing => SettingsError::NothingConfigured,
-            Source::File(path) => refusal::Refusal {
+            Source::File(path) => refusal::Fault {
                 place: path.display().to_string(),
-                key: "[upstream.NAME]",
+                key: "[upstream.NAME]".to_owned(),
                 found: "no model server".to_owned(),
                 accepted: "at least one table for a model server".to_owned(),
                 mend: "Add [upstream.local] with url = \"http://127.0.0.1:11434\", or where your server listens."

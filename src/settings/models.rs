@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use figment::value::Value;
 
 use super::layers::Layers;
-use super::refusal::{Refusal, SettingsError};
+use super::refusal::{Fault, SettingsError};
 use super::value::{Found, kind};
 use super::{ModelOverride, ModelSettings, Reasoning, schema};
 use crate::contract::Text;
@@ -139,9 +139,9 @@ fn named(layers: &Layers, path: &[&str]) -> Result<(), SettingsError> {
     if path.last().is_some_and(|name| !name.trim().is_empty()) {
         return Ok(());
     }
-    Err(Refusal {
+    Err(Fault {
         place: layers.place(path),
-        key: &schema::written(path),
+        key: schema::written(path),
         found: "an empty name".to_owned(),
         accepted: "the id of a model".to_owned(),
         mend: "Name the model.".to_owned(),

@@ -1,5 +1,7 @@
 //! What is said when the configuration can't be used.
 
+use std::fmt;
+
 /// Why there are no settings. Its text is one message for a person; it never holds a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
@@ -14,23 +16,31 @@ pub enum SettingsError {
     Refused(String),
 }
 
-/// The parts of every refusal, so that none is forgotten.
-pub(super) struct Refusal<'a> {
+/// Something that is wrong with the configuration, in the parts that each message about it has, so that none is forgotten. None of
+/// them ever holds a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
     /// The file (and line) or the variable.
-    pub(super) place: String,
+    pub place: String,
     /// The key, or what stands in its place.
-    pub(super) key: &'a str,
+    pub key: String,
     /// What was found, never a secret's value.
-    pub(super) found: String,
+    pub found: String,
     /// What is accepted.
-    pub(super) accepted: String,
+    pub accepted: String,
     /// What to do: whole sentences.
-    pub(super) mend: String,
+    pub mend: String,
 }
 
-impl From<Refusal<'_>> for SettingsError {
-    fn from(refusal: Refusal<'_>) -> Self {
-        let Refusal { place, key, found, accepted, mend } = refusal;
-        Self::Refused(format!("{place}: {key}: found {found}; accepted: {accepted}. {mend}"))
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, key, found, accepted, mend } = self;
+        write!(formatter, "{place}: {key}: found {found}; accepted: {accepted}. {mend}")
+    }
+}
+
+impl From<Fault> for SettingsError {
+    fn from(fault: Fault) -> Self {
+        Self::Refused(fault.to_string())
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn without_secrets(layers: &Layers, origin: Origin) -> Result<Setting
         log: log(layers)?,
         metrics: metrics(layers, port)?,
         warnings: Vec::new(),
+        places: layers.places(),
     })
 }
 

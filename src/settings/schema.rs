@@ -107,7 +107,7 @@ pub(super) fn written<S: AsRef<str>>(path: &[S]) -> String {
 }
 
 /// The variable that sets this key, if the path is one that a variable can name.
-pub(super) fn variable<S: AsRef<str>>(path: &[S]) -> String {
+pub fn variable<S: AsRef<str>>(path: &[S]) -> String {
     let parts = path.iter().map(|part| part.as_ref().to_ascii_uppercase());
     format!("ADAPTER_{}", parts.collect::<Vec<_>>().join("__"))
 }

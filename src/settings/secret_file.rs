@@ -14,8 +14,13 @@ use super::value::Found;
 /// Far more than any token, key or bundle of certificates takes; a device or a log named by mistake ends here.
 const LARGEST: u64 = 4 * 1024 * 1024;
 
-/// Reads the whole file that a key names. `accepted` says what should be in it.
-pub(super) fn read(found: &Found, path: &Path, accepted: &str) -> Result<SecretSlice<u8>, SettingsError> {
+/// Reads the whole file that a key names. `accepted` says what should be in it, `to_make` how a file comes about that isn't there.
+pub(super) fn read(
+    found: &Found,
+    path: &Path,
+    accepted: &str,
+    to_make: &str,
+) -> Result<SecretSlice<u8>, SettingsError> {
     let refuse = |what: &str, mend: &str| {
         found.refuse(
             format!("{what} {}", shown(found, path)),
@@ -26,7 +31,7 @@ pub(super) fn read(found: &Found, path: &Path, accepted: &str) -> Result<SecretS
     let failed = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => refuse(
             "no file at",
-            "Correct the path (a relative one counts from the file it stands in), or make the file.",
+            &format!("Correct the path (a relative one counts from the file it stands in), or make the file{to_make}."),
         ),
         ErrorKind::PermissionDenied => {
             refuse("a file that this user may not read at", "Let this user read it, or start Weir as its owner.")
@@ -46,11 +51,14 @@ pub(super) fn read(found: &Found, path: &Path, accepted: &str) -> Result<SecretS
     Ok(bytes)
 }
 
-/// What to say if other users can read this file. It is no reason to refuse: container secrets are mounted so.
-pub(super) fn warning(what: &str, path: &Path) -> Option<Warning> {
-    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+/// What to say if other users can read the file that a key names. It is no reason to refuse: container secrets are mounted so.
+pub(super) fn warning(found: &Found, path: &Path) -> Option<Warning> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
     (mode & 0o077 != 0).then(|| Warning {
-        seen: format!("other users of this machine may have access to the {what} {}", path.display()),
+        place: found.place.clone(),
+        key: found.key.clone(),
+        seen: format!("{}, to which other users of this machine have access (mode {mode:o})", path.display()),
+        accepted: "a file for its owner alone (mode 600)".to_owned(),
         mend: format!("chmod 600 {}", as_shell_word(path)),
     })
 }

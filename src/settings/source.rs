@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::refusal::{Refusal, SettingsError};
+use super::refusal::{Fault, SettingsError};
 
 /// The name of the configuration file, wherever it is looked for.
 const FILE_NAME: &str = "adapter.toml";
@@ -47,9 +47,9 @@ fn find_among(explicit: Option<&Path>, here: &Path, folder: Option<&Path>) -> Re
         if is_there(path) {
             return Ok(Source::File(path.to_owned()));
         }
-        return Err(Refusal {
+        return Err(Fault {
             place: path.display().to_string(),
-            key: "--config",
+            key: "--config".to_owned(),
             found: "no file there".to_owned(),
             accepted: "the path of a configuration file".to_owned(),
             mend: "Correct the path, or copy adapter.toml.example to it.".to_owned(),

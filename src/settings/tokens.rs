@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretSlice};
 
 use super::environment::Environment;
 use super::layers::Layers;
-use super::refusal::{Refusal, SettingsError};
+use super::refusal::{Fault, SettingsError};
 use super::value::Found;
 use super::{Warning, secret_file};
 
@@ -46,9 +46,9 @@ pub(super) fn read(
 ) -> Result<Tokens, SettingsError> {
     if let Some(token) = environment.token() {
         if let Some(fault) = fault(token.expose_secret()) {
-            return Err(Refusal {
+            return Err(Fault {
                 place: "environment".to_owned(),
-                key: "ADAPTER_TOKEN",
+                key: "ADAPTER_TOKEN".to_owned(),
                 found: fault.to_owned(),
                 accepted: "the bytes of one token as the app sends them, without white space around them".to_owned(),
                 mend: "Set it again, or unset it and use token_file; `weir token` makes a good one.".to_owned(),
@@ -64,9 +64,9 @@ pub(super) fn read(
         }
         (None, Some(path)) => (fallback_key(path), path.to_owned()),
         (None, None) => {
-            return Err(Refusal {
+            return Err(Fault {
                 place: layers.place(&["token_file"]),
-                key: "token_file",
+                key: "token_file".to_owned(),
                 found: "no token".to_owned(),
                 accepted: "token_file, or ADAPTER_TOKEN in the environment".to_owned(),
                 mend: "Put the token that the app sends into a file and name the file with token_file; `weir token` \
@@ -76,7 +76,7 @@ pub(super) fn read(
             .into());
         }
     };
-    let bytes = secret_file::read(&found, &path, ACCEPTED)?;
+    let bytes = secret_file::read(&found, &path, ACCEPTED, ": weir token --output does")?;
     let mut tokens = Vec::new();
     for (number, line) in bytes.expose_secret().split(|byte| *byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -99,7 +99,7 @@ pub(super) fn read(
             "Write the token that the app sends into it; `weir token` makes one.",
         ));
     }
-    warnings.extend(secret_file::warning("token file", &path));
+    warnings.extend(secret_file::warning(&found, &path));
     Ok(Tokens(tokens))
 }
 

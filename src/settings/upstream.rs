@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
 use super::layers::Layers;
-use super::refusal::{Refusal, SettingsError};
+use super::refusal::{Fault, SettingsError};
 use super::value::Found;
 use super::{Kind, Settings, UpstreamSettings, Warning, schema, secret_file};
 
@@ -46,9 +46,9 @@ pub(super) fn refuse_weir_itself(layers: &Layers, settings: &Settings) -> Result
 fn read(layers: &Layers, name: &str, warnings: &mut Vec<Warning>) -> Result<UpstreamSettings, SettingsError> {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     if name.is_empty() || !name.bytes().all(good) {
-        return Err(Refusal {
+        return Err(Fault {
             place: layers.place(&["upstream", name]),
-            key: &schema::written(&["upstream", name]),
+            key: schema::written(&["upstream", name]),
             found: "a name that Weir can't use".to_owned(),
             accepted: "a name of a to z, 0 to 9, _ and -".to_owned(),
             mend: "Choose a name such as [upstream.local].".to_owned(),
@@ -57,9 +57,9 @@ fn read(layers: &Layers, name: &str, warnings: &mut Vec<Warning>) -> Result<Upst
     }
     let path = |key| ["upstream", name, key];
     let found_url = layers.get(&path("url")).ok_or_else(|| -> SettingsError {
-        Refusal {
+        Fault {
             place: layers.place(&["upstream", name]),
-            key: &schema::written(&path("url")),
+            key: schema::written(&path("url")),
             found: "no address".to_owned(),
             accepted: URL.to_owned(),
             mend: format!("Write url = \"http://…\" below [upstream.{name}]."),
@@ -216,7 +216,7 @@ fn is_route(base: &str, is_versioned: bool) -> bool {
 fn api_key(found: &Found, warnings: &mut Vec<Warning>) -> Result<SecretString, SettingsError> {
     let accepted = "one line: the key, in printable ASCII";
     let path = found.file()?;
-    let bytes = secret_file::read(found, &path, accepted)?;
+    let bytes = secret_file::read(found, &path, accepted, "")?;
     let key = bytes.expose_secret().trim_ascii();
     let fault = if key.is_empty() {
         "no key"
@@ -229,7 +229,7 @@ fn api_key(found: &Found, warnings: &mut Vec<Warning>) -> Result<SecretString, S
     };
     match (fault, std::str::from_utf8(key)) {
         ("", Ok(key)) => {
-            warnings.extend(secret_file::warning("key file", &path));
+            warnings.extend(secret_file::warning(found, &path));
             Ok(SecretString::from(key))
         }
         _ => Err(found.refuse(
@@ -251,7 +251,7 @@ fn certificates(found: &Found, url: &Url) -> Result<Vec<u8>, SettingsError> {
             "Remove ca_file, or write https:// in url.",
         ));
     }
-    let bytes = secret_file::read(found, &path, accepted)?;
+    let bytes = secret_file::read(found, &path, accepted, "")?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bytes.expose_secret()) {
         if certificate.is_err() || certificate.is_ok_and(|one| roots.add(one).is_err()) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use figment::value::Value;
 
-use super::refusal::{Refusal, SettingsError};
+use super::refusal::{Fault, SettingsError};
 
 /// A value, and where it was found.
 pub(super) struct Found {
@@ -32,9 +32,9 @@ impl Found {
         accepted: impl Into<String>,
         mend: impl Into<String>,
     ) -> SettingsError {
-        Refusal {
+        Fault {
             place: self.place.clone(),
-            key: &self.key,
+            key: self.key.clone(),
             found: found.into(),
             accepted: accepted.into(),
             mend: mend.into(),

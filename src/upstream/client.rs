@@ -56,7 +56,7 @@ pub enum Broken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     /// Nothing listens at the address.
-    #[error("nothing listens there; is the server started, and is the port in its url right?")]
+    #[error("nothing listens there; start the server, or correct the port in its url")]
     NobodyListens,
     /// Nobody who is trusted vouches for its certificate.
     #[error(
@@ -83,7 +83,7 @@ pub enum Obstacle {
     #[error("what listens there does not speak TLS; write http:// in its url, or correct the port")]
     NoTls,
     /// The host has no address, or does not answer.
-    #[error("no connection came about; is the host in its url right, and can this machine reach it?")]
+    #[error("no connection came about; correct the host in its url, or let this machine reach it")]
     Other,
 }
 

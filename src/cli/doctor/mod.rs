@@ -12,9 +12,9 @@ mod wire;
 
 use std::path::Path;
 
+use super::unreachable::Surroundings;
 use super::{CommandError, settings_of_running};
 use finding::{Finding, Report, Verdict};
-use surroundings::Surroundings;
 use turns::Turns;
 use wire::Adapter;
 

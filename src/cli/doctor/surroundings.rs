@@ -2,16 +2,15 @@
 //!
 //! None of it is a fault of the adapter, so none of it fails: a turn that it does break was tried and has failed by itself.
 
-use std::path::Path;
-
 use tokio::time::Duration;
-use url::{Host, Url};
+use url::Host;
 
 use super::finding::{Finding, Trouble};
 use crate::catalog::snapshot::{Candidate, Snapshot, turns_in};
 use crate::catalog::{Catalog, SMALL_CONTEXT};
 use crate::cli::report;
 use crate::cli::search::{self, CHOSEN_CONTEXT, Looked};
+use crate::cli::unreachable::{Surroundings, is_loopback};
 use crate::settings::{Origin, Settings, UpstreamSettings};
 use crate::upstream::dialect::{Dialect, Discovery, DiscoveryError};
 
@@ -21,30 +20,6 @@ const SEARCH_TIME: Duration = Duration::from_secs(2);
 const CLOUDFLARE_TIME: Duration = Duration::from_secs(100);
 /// The largest request that Cloudflare lets through without a contract, in bytes.
 const CLOUDFLARE_BODY: u64 = 100_000_000;
-
-/// What of the machine and the environment matters.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Surroundings {
-    /// The variables that name a proxy, by their names: a value may hold a password.
-    proxies: Vec<&'static str>,
-    /// Whether the variables that name exceptions except this machine.
-    is_excepted: bool,
-    in_container: bool,
-}
-
-impl Surroundings {
-    /// Those of this process.
-    pub(super) fn here() -> Self {
-        let value = |name: &str| std::env::var_os(name).unwrap_or_default().to_string_lossy().into_owned();
-        let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
-        let excepts = |name: &str| value(name).split(',').any(|host| matches!(host.trim(), "127.0.0.1" | "*"));
-        Self {
-            proxies: proxies.into_iter().filter(|name| !value(name).is_empty()).collect(),
-            is_excepted: excepts("NO_PROXY") || excepts("no_proxy"),
-            in_container: ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists()),
-        }
-    }
-}
 
 /// Everything that is found. `slowest` is how long the slowest turn took just now.
 pub(super) async fn findings(settings: &Settings, here: &Surroundings, slowest: Option<Duration>) -> Vec<Finding> {
@@ -143,15 +118,6 @@ fn judge_host(settings: &UpstreamSettings, answers: bool) -> Option<Finding> {
     let mend = format!("url = \"{}\"", plain.as_str().trim_end_matches('/'));
     let trouble = Trouble::new(seen, why, mend);
     Some(if answers { Finding::note("address", trouble) } else { Finding::warning("address", trouble) })
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }
 
 /// Whether a chat of some length fits. The model that is judged is the one that most turns go to: the first.

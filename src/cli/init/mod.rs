@@ -322,7 +322,7 @@ fn say_made(path: &Path, note: &str) {
 /// What may surprise about what was just written.
 fn caution(settings: &Settings, environment: &Environment) {
     let say = |text: &str| say(&format!("{CAUTION}note{CAUTION:#}   "), 7, text);
-    for Warning { seen, mend } in &settings.warnings {
+    for Warning { seen, mend, .. } in &settings.warnings {
         say(&format!("{seen}. To mend it: {mend}"));
     }
     if environment.names_a_token() {

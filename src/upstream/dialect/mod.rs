@@ -158,10 +158,10 @@ pub enum DiscoveryError {
     #[error("it does not accept the key (status {0}); set api_key_file")]
     Credentials(StatusCode),
     /// It answered with a status that is no list.
-    #[error("it answered the question for its models with status {0}; is the url right?")]
+    #[error("it answered the question for its models with status {0}; correct url, its port above all")]
     Refused(StatusCode),
     /// What it answered is no list of models.
-    #[error("what it answered is no list of models; is it an OpenAI-compatible server?")]
+    #[error("what it answered is no list of models; name a model server, with Ollama's or OpenAI's routes")]
     NotUnderstood,
 }
 
