@@ -135,3 +135,25 @@ fn a_model_that_gets_no_pictures_is_no_use_there_and_check_says_so() {
     }
     assert!(!said("images = true").contains("warning"));
 }
+
+#[test]
+fn check_says_who_gets_the_pictures_of_a_default_that_does_not_see() {
+    let upstream = with_models(&["default", "one", "other"]);
+    let said = |default: &str| {
+        let builder = Weir::before(&upstream).models("default = \"default\"").models("pictures = \"one\"");
+        let builder = builder.override_model("one", "images = true").override_model("default", default);
+        let (code, said) = builder.check();
+        assert_eq!(code, 0, "{said}");
+        said
+    };
+    let unknown = said("images = \"auto\"");
+    let words = "pictures: one gets them where the app names no model; where it names this one, unknown, so declined";
+    assert!(unknown.contains(words), "{unknown}");
+    // Nobody takes those of a model that is asked for by its name.
+    assert_eq!(unknown.matches("pictures: unknown, so declined; `weir check --probe-images`").count(), 1, "{unknown}");
+    let blind = said("images = false");
+    assert!(blind.contains("pictures: no (from models.override"), "{blind}");
+    assert!(blind.contains("; one gets them where the app names no model"), "{blind}");
+    let sees = said("images = true");
+    assert!(!sees.contains("gets them"), "{sees}");
+}
