@@ -196,3 +196,22 @@ fn a_reader_of_the_completions_that_has_gone_is_no_failure() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
+
+#[test]
+fn a_reader_of_a_screen_that_has_gone_ends_the_command_without_a_word() {
+    let upstream = ScriptedUpstream::start();
+    let weir = Weir::in_front_of(&upstream);
+    for word in ["check", "status", "doctor", "healthcheck", "token"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = weir_command();
+        command.arg(word).stdout(writer);
+        if word != "token" {
+            command.arg("--config").arg(weir.folder().join("adapter.toml"));
+            command.env("ADAPTER_PORT", weir.address().port().to_string());
+        }
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{word}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{word}");
+    }
+}

@@ -104,6 +104,24 @@ fn weir_status_shows_it_on_one_screen_of_80_columns() {
 }
 
 #[test]
+fn every_screen_stays_in_80_columns_where_a_model_has_a_long_name() {
+    const LONG: &str = "hf.co/bartowski/Qwen2.5-Coder-32B-Instruct-GGUF:Q4_K_M";
+    let upstream = ScriptedUpstream::llamacpp(true);
+    upstream.set_models(Script::json(200, &models_answer(&[LONG], "llamacpp")));
+    let weir = Weir::before(&upstream).kind("llamacpp").start();
+    weir.ok("hello").assert_reply(REPLY);
+    for word in ["status", "check", "doctor"] {
+        let mut command = weir_command();
+        command.arg(word).arg("--config").arg(weir.folder().join("adapter.toml"));
+        command.env("ADAPTER_PORT", weir.address().port().to_string());
+        let (code, shown) = run_to_end(command.spawn().unwrap());
+        assert_eq!(code, 0, "{shown}");
+        assert!(shown.contains(LONG), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    }
+}
+
+#[test]
 fn weir_status_says_what_is_wrong_where_nothing_runs() {
     let nobody = ReservedPort::new();
     let (code, shown) = weir_status(nobody.address().port());

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::screen::{BAD, CAUTION, GOOD, STRONG, say};
+use super::screen::{BAD, CAUTION, GOOD, STRONG, say, tell};
 use super::unreachable::{Surroundings, fault_of};
 use super::{CommandError, classifier, report, settings_or_search};
 use crate::catalog::snapshot::{Candidate, Entry, Snapshot, turns_in};
@@ -35,8 +35,8 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
     for (place, upstream) in catalog.upstreams().iter().enumerate() {
         let found = catalog.look(place).await;
         let name = &upstream.settings.name;
-        println!();
-        say("", 2, &format!("upstream {name} ({}): {}", upstream.settings.url, describe(&found)));
+        tell!("");
+        say("", 2, &format!("{STRONG}upstream {name}{STRONG:#} ({}): {}", upstream.settings.url, describe(&found)));
         match &found {
             Ok(discovery) => {
                 if discovery.is_ollama_behind_v1() {
@@ -56,13 +56,13 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
     }
     let snapshot = catalog.now();
     if !snapshot.entries.is_empty() {
-        println!("\nmodels, the default first:");
+        tell!("\n{STRONG}models{STRONG:#}, the default first");
     }
     for entry in &snapshot.entries {
-        anstream::println!("  {STRONG}{}{STRONG:#}", entry.id);
+        tell!("  {STRONG}{}{STRONG:#}", entry.id);
         for candidate in &entry.candidates {
             if catalog.upstreams().len() > 1 {
-                println!("    on {}", catalog.upstream(candidate.upstream).settings.name);
+                tell!("    on {}", catalog.upstream(candidate.upstream).settings.name);
             }
             describe_model(entry, candidate, takes_its_pictures(&snapshot, entry));
         }
@@ -74,13 +74,13 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
         say_warning(&fault.to_string());
     }
     if snapshot.entries.is_empty() {
-        return Err(CommandError::Failed("no model can be served".to_owned()));
+        return not_well("no model can be served".to_owned());
     }
     if !silent.is_empty() {
-        return Err(CommandError::Failed(format!("no answer from upstream {}", silent.join(", "))));
+        return not_well(format!("no answer from upstream {}", silent.join(", ")));
     }
     if let Some(fault) = without_default.first() {
-        return Err(CommandError::Failed(fault.to_string()));
+        return not_well(fault.to_string());
     }
     if probe_images {
         let unknown = |entry: &&Entry| entry.candidate().is_some_and(|candidate| candidate.sight == Sight::Unknown);
@@ -88,8 +88,14 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
             probe(&settings, &classifier, &entry.id).await?;
         }
     }
-    anstream::println!("\n{GOOD}all is well{GOOD:#}");
+    tell!("\n{GOOD}all is well{GOOD:#}");
     Ok(())
+}
+
+/// The verdict where not all is well, with an empty line before it as the other has.
+fn not_well(why: String) -> Result<(), CommandError> {
+    tell!("");
+    Err(CommandError::Failed(why))
 }
 
 fn say_warning(text: &str) {
@@ -128,15 +134,15 @@ fn describe_model(entry: &Entry, candidate: &Candidate, another: Option<&str>) {
     };
     say("    ", 6, &format!("pictures: {sight}"));
     match candidate.context {
-        Some(tokens) => println!("    context: {tokens} tokens, about {} turn(s)", turns_in(tokens)),
-        None => println!("    context: unknown until the server refuses or loads it"),
+        Some(tokens) => tell!("    context: {tokens} tokens, about {} turn(s)", turns_in(tokens)),
+        None => tell!("    context: unknown until the server refuses or loads it"),
     }
     let reasons = candidate.reasons.map_or("unknown", |reasons| if reasons { "yes" } else { "no" });
-    println!("    reasoning: {reasons}; set to {}", describe_reasoning(entry.reasoning));
+    tell!("    reasoning: {reasons}; set to {}", describe_reasoning(entry.reasoning));
     if let Some(answers) = describe_answers(entry) {
         say("    ", 6, &format!("answers: {answers}"));
     }
-    println!("    turns at once: {}", candidate.turns_at_once);
+    tell!("    turns at once: {}", candidate.turns_at_once);
 }
 
 /// What the settings say of its answers, if anything; of a system prompt only how long it is.
@@ -184,14 +190,14 @@ async fn probe(settings: &Settings, classifier: &Classifier, id: &str) -> Result
     let key = format!("[models.override.{id:?}]\nimages =");
     match result {
         Ok(reply) if reply.content.to_lowercase().contains(probe_image::COLOUR) => {
-            println!("\n{id} saw the colour of a picture. Add to the configuration:\n{key} true");
+            tell!("\n{id} saw the colour of a picture. Add to the configuration:\n{key} true");
         }
-        Ok(_) => println!(
+        Ok(_) => tell!(
             "\n{id} answered, but did not name the colour of a picture, so it may not have seen it. Unless you know better, add \
              to the configuration:\n{key} false"
         ),
         Err(failure) => {
-            println!("\n{id} did not take a picture ({}). Add to the configuration:\n{key} false", failure.message)
+            tell!("\n{id} did not take a picture ({}). Add to the configuration:\n{key} false", failure.message)
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use http::StatusCode;
 
+use super::screen::tell;
 use super::{CommandError, running};
 
 pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
@@ -12,6 +13,6 @@ pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     if status != StatusCode::OK {
         return Err(CommandError::Failed(format!("{url} answers {status}: no model server has answered it yet")));
     }
-    println!("well: {url} lists models");
+    tell!("well: {url} lists models");
     Ok(())
 }

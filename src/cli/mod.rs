@@ -135,7 +135,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Command::Status => runtime.block_on(status::run(config)),
         Command::Healthcheck => runtime.block_on(healthcheck::run(config)),
         Command::Token { output } => token::run(output.as_deref()),
-        Command::Completions { shell } => shell::completions(shell),
+        Command::Completions { shell } => {
+            shell::completions(shell);
+            Ok(())
+        }
         Command::Man => shell::man(),
     };
     match result {

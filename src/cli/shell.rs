@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, roman};
 
+use super::screen::end_if_unread;
 use super::{Arguments, CommandError};
 
 /// What no option says, and a reader of the page looks for.
@@ -47,16 +48,17 @@ const FURTHER: [(&str, &[(&str, &str)]); 3] = [
 ];
 
 /// Prints the completions for a shell.
-pub(super) fn completions(shell: Shell) -> Result<(), CommandError> {
+pub(super) fn completions(shell: Shell) {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "weir", &mut script);
-    print(&script)
+    end_if_unread(std::io::stdout().write_all(&script));
 }
 
 /// Prints the man page.
 pub(super) fn man() -> Result<(), CommandError> {
     let page = page().map_err(|error| CommandError::Failed(format!("there is no man page: {}", error.kind())))?;
-    print(&page)
+    end_if_unread(std::io::stdout().write_all(&page));
+    Ok(())
 }
 
 /// One page for all commands, since `weir --help` is one screen as well.
@@ -97,15 +99,5 @@ fn describe(command: &Command, roff: &mut Roff) {
         let between = if name.is_empty() || value.is_empty() { "" } else { " " };
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
         roff.control("TP", []).text([bold(name), roman(between), italic(value)]).text([roman(help)]);
-    }
-}
-
-/// A reader that has seen enough, such as `head`, is no failure.
-fn print(text: &[u8]) -> Result<(), CommandError> {
-    match std::io::stdout().write_all(text) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(CommandError::Failed(format!("it could not be written: {}", error.kind())))
-        }
-        _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anstyle::Style;
 use http::StatusCode;
 
-use super::screen::{BAD, CAUTION, GOOD, QUIET, STRONG, WIDTH, say};
+use super::screen::{BAD, CAUTION, GOOD, QUIET, STRONG, WIDTH, say, tell};
 use super::{CommandError, running};
 use crate::observe::Status;
 use crate::observe::status::{ModelStatus, TurnStatus};
@@ -32,29 +32,29 @@ pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
 
 fn show(status: &Status) {
     let up = span(Duration::from_secs(status.up_seconds));
-    anstream::println!(
+    tell!(
         "{STRONG}Weir {}{STRONG:#}, up for {up}: {} turn(s) running, {} waiting",
         status.version,
         status.running,
         status.queued
     );
-    anstream::println!("\n{STRONG}Model servers{STRONG:#}");
+    tell!("\n{STRONG}Model servers{STRONG:#}");
     for upstream in &status.upstreams {
         let style = if upstream.up { GOOD } else { BAD };
         say(&format!("  {style}{}{style:#} ", upstream.name), 4, &upstream.state);
     }
-    anstream::println!("\n{STRONG}Models{STRONG:#}, the default first");
+    tell!("\n{STRONG}Models{STRONG:#}, the default first");
     for model in status.models.iter().take(MODELS) {
         say("  ", 4, &describe_model(model));
     }
     match status.models.len() {
-        0 => println!("  none yet"),
-        count if count > MODELS => println!("  and {} more", count - MODELS),
+        0 => tell!("  none yet"),
+        count if count > MODELS => tell!("  and {} more", count - MODELS),
         _ => {}
     }
-    anstream::println!("\n{STRONG}Last turns{STRONG:#}, the newest first");
+    tell!("\n{STRONG}Last turns{STRONG:#}, the newest first");
     if status.turns.is_empty() {
-        println!("  none since the start");
+        tell!("  none since the start");
     }
     for turn in status.turns.iter().take(TURNS) {
         show_turn(turn);
@@ -81,11 +81,13 @@ fn show_turn(turn: &TurnStatus) {
     let model = turn.model.as_deref().map_or(String::new(), |model| format!(", {model}"));
     let tokens = turn.completion_tokens.map_or(String::new(), |tokens| format!(", {tokens} tokens"));
     let ago = span(Duration::from_secs(turn.seconds_ago));
-    let line = format!("  {style}{word}{style:#}{answer} after {}{model}{tokens}", took(turn));
+    let line = format!("{style}{word}{style:#}{answer} after {}{model}{tokens}", took(turn));
     // The styles take no room on the screen.
     let plain = format!("  {word}{answer} after {}{model}{tokens}", took(turn));
-    let room = WIDTH.saturating_sub(plain.chars().count() + ago.len() + " ago".len() + 1);
-    anstream::println!("{line} {:room$}{QUIET}{ago} ago{QUIET:#}", "");
+    match WIDTH.checked_sub(plain.chars().count() + ago.len() + " ago".len() + 1) {
+        Some(room) => tell!("  {line} {:room$}{QUIET}{ago} ago{QUIET:#}", ""),
+        None => say("  ", 6, &format!("{line}, {QUIET}{ago} ago{QUIET:#}")),
+    }
     if let Some(reason) = &turn.reason {
         say("      ", 6, reason);
     }

@@ -10,6 +10,7 @@ use aws_lc_rs::rand;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::CommandError;
+use super::screen::tell;
 use crate::settings::configuration_folder;
 
 /// `weir token`: prints a new token, or writes it to a new file.
@@ -19,7 +20,7 @@ pub(super) fn run(output: Option<&Path>) -> Result<(), CommandError> {
             create_file(path).map_err(|error| not_created(path, &error))?;
             eprintln!("a new token is in {}", path.display());
         }
-        None => println!("{}", new_token().map_err(no_randomness)?.expose_secret()),
+        None => tell!("{}", new_token().map_err(no_randomness)?.expose_secret()),
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::screen::{BAD, CAUTION, GOOD, QUIET, STRONG, say};
+use crate::cli::screen::{BAD, CAUTION, GOOD, QUIET, STRONG, WIDTH, say, tell};
 
 /// How wide the names of the findings are, in columns.
 const NAMES: usize = 22;
@@ -96,7 +96,7 @@ impl Report {
     /// A heading for what follows.
     pub(super) fn heading(&self, text: &str) {
         if !self.json {
-            anstream::println!("\n{STRONG}{text}{STRONG:#}");
+            tell!("\n{STRONG}{text}{STRONG:#}");
         }
     }
 
@@ -129,13 +129,13 @@ impl Report {
                 "passed": failed == 0,
                 "findings": self.findings,
             });
-            println!("{document:#}");
+            tell!("{document:#}");
             return;
         }
         let colour = if failed > 0 { BAD } else { GOOD };
         let word = if failed > 0 { "not well" } else { "well" };
         let skipped = if skipped > 0 { format!(", {skipped} not looked at") } else { String::new() };
-        anstream::println!("\n{colour}{word}{colour:#}: {good} good, {failed} failed, {warnings} warning(s){skipped}");
+        tell!("\n{colour}{word}{colour:#}: {good} good, {failed} failed, {warnings} warning(s){skipped}");
     }
 }
 
@@ -147,13 +147,20 @@ fn show(finding: &Finding) {
         Verdict::Failed => (BAD, "FAIL"),
         Verdict::Skipped => (QUIET, "skip"),
     };
-    let indent = 8 + NAMES;
-    say(&format!("  {colour}{word:4}{colour:#}  {:NAMES$}", finding.id), indent, &finding.seen);
     let margin = " ".repeat(8);
+    let indent = margin.len() + NAMES;
+    let first = format!("  {colour}{word:4}{colour:#}  {:NAMES$}", finding.id);
+    // What is not torn, such as the id of a model, may be wider than what is left beside the name.
+    if finding.seen.split(' ').all(|word| word.chars().count() <= WIDTH - indent) {
+        say(&first, indent, &finding.seen);
+    } else {
+        tell!("{}", first.trim_end());
+        say(&margin, margin.len(), &finding.seen);
+    }
     if let Some(why) = &finding.why {
         say(&margin, 8, why);
     }
     if let Some(mend) = &finding.mend {
-        anstream::println!("{margin}Mend: {STRONG}{mend}{STRONG:#}");
+        tell!("{margin}Mend: {STRONG}{mend}{STRONG:#}");
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::time::Duration;
 
-use super::screen::{CAUTION, GOOD, QUIET, STRONG, say};
+use super::screen::{CAUTION, GOOD, QUIET, STRONG, say, tell};
 use super::search::{self, CHOSEN_CONTEXT, Looked};
 use super::{CommandError, program, report, token};
 use crate::catalog::snapshot::turns_in;
@@ -70,7 +70,7 @@ pub(super) async fn run(config: Option<&Path>, urls: &[String], yes: bool) -> Re
     let token_file = target.with_file_name("adapter.token");
     let is_new_token = token::make_or_keep(&token_file)?;
     write(&target, &file::text(&servers, default.as_deref()), replaces)?;
-    println!();
+    tell!("");
     say_made(&target, "");
     say_made(&token_file, if is_new_token { ", readable by you alone" } else { ", which was there already" });
     let settings = settings::load(&Source::File(target.clone()), &environment)?;
@@ -199,7 +199,7 @@ fn show(servers: &[Server]) {
     let widest = ids.filter(|width| *width <= 30).max().unwrap_or(0);
     for server in servers {
         let name = if servers.len() > 1 { format!("{}: ", server.name) } else { String::new() };
-        println!();
+        tell!("");
         say("", 0, &format!("{name}{}", server.describe()));
         for model in server.models() {
             number += 1;
@@ -235,7 +235,7 @@ fn capabilities(model: &ModelFacts) -> String {
 }
 
 fn choose_servers(servers: Vec<Server>, asked: Asked) -> Result<Vec<Server>, CommandError> {
-    println!();
+    asked.leave_a_line();
     let names: Vec<String> = servers.iter().map(|server| server.name.clone()).collect();
     let chosen = asked.ask("Which of these servers shall Weir use?", "all", |answer| {
         if answer.eq_ignore_ascii_case("all") {
@@ -256,7 +256,7 @@ fn choose_servers(servers: Vec<Server>, asked: Asked) -> Result<Vec<Server>, Com
 fn choose_default(servers: &[Server], numbered: &[String], asked: Asked) -> Result<Option<String>, CommandError> {
     let ids: Vec<&String> = servers.iter().flat_map(Server::models).map(|model| &model.id).collect();
     let [first, _, ..] = ids.as_slice() else { return Ok(ids.first().map(|only| (*only).clone())) };
-    println!();
+    asked.leave_a_line();
     let usual = numbered.iter().position(|id| id == *first).map_or(1, |at| at + 1).to_string();
     let chosen = asked.ask("Which model answers when the app names none? Number or name", &usual, |answer| {
         let by_number = answer.parse::<usize>().ok().and_then(|number| numbered.get(number.checked_sub(1)?));
@@ -283,7 +283,7 @@ fn choose_context(servers: &mut [Server], default: Option<&str>) {
         let tokens = server.context_of(model).unwrap_or_default();
         let memory = model.cache_bytes_a_token.map(|bytes| bytes.saturating_mul(tokens));
         let memory = memory.map(|bytes| format!(" and take about {} of memory besides the model", report::size(bytes)));
-        println!();
+        tell!("");
         let text = format!(
             "By default Ollama gives a chat {OLLAMAS_OWN_CONTEXT} tokens, which hold about {} turns; what is longer is \
              refused, and the phone says so. Weir will ask for {tokens}, which hold about {} turns{}. The key is context in \
@@ -350,13 +350,13 @@ fn say_next(
 ) {
     let option = config.map(|path| format!(" --config {}", settings::as_shell_word(path))).unwrap_or_default();
     let command = |line: &str, what: &str| {
-        anstream::println!("  {STRONG}{line}{STRONG:#}");
+        tell!("  {STRONG}{line}{STRONG:#}");
         if !what.is_empty() {
             say(&format!("      {QUIET}"), 6, &format!("{what}{QUIET:#}"));
         }
     };
     let weir = program();
-    println!("\nNext:\n");
+    tell!("\nNext:\n");
     let is_ollama = |server: &Server| server.looked.settings.context.is_some();
     if default.is_none() && servers.iter().any(is_ollama) {
         command("ollama pull llama3.2:3b", "fetches a model, since there is none yet");
@@ -367,7 +367,7 @@ fn say_next(
         command(&line, "finds out whether the model sees pictures, and which key to set");
     }
     command(&format!("{weir}{option}"), &format!("starts Weir, on http://127.0.0.1:{}", settings.port));
-    println!("\nand in a second terminal on this machine:\n");
+    tell!("\nand in a second terminal on this machine:\n");
     command(&format!("{weir} doctor{option}"), "checks the running Weir from end to end");
     command(
         "curl -fsSLO https://github.com/gigaduckai/conduck-connect/releases/latest/download/conduck-connect.sh",

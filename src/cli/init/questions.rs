@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _, stdin};
 
 use crate::cli::CommandError;
-use crate::cli::screen::STRONG;
+use crate::cli::screen::{STRONG, tell};
 
 /// Who answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,13 @@ impl Asked {
         }
     }
 
+    /// An empty line before a question, where one is asked.
+    pub(super) fn leave_a_line(self) {
+        if self != Asked::Nobody {
+            tell!("");
+        }
+    }
+
     /// Asks one question. An empty answer is the usual one; `read` makes sense of an answer, or says what is wrong with it. A
     /// person is asked again; a line that makes no sense ends the command.
     pub(super) fn ask<T>(
@@ -49,18 +56,18 @@ impl Asked {
             let read_bytes = stdin().read_line(&mut line);
             let answer = match (self, line.trim()) {
                 (Asked::Person, _) if matches!(read_bytes, Ok(0) | Err(_)) => {
-                    println!();
+                    tell!("");
                     return Err(wrong("stopped".to_owned()));
                 }
                 (_, "") => usual,
                 (_, answer) => answer,
             };
             if self == Asked::Lines {
-                println!("{answer}");
+                tell!("{answer}");
             }
             match read(answer) {
                 Ok(answer) => return Ok(answer),
-                Err(why) if self == Asked::Person => println!("  {why}"),
+                Err(why) if self == Asked::Person => tell!("  {why}"),
                 Err(why) => return Err(wrong(why)),
             }
         }
