@@ -10,7 +10,8 @@ use tracing::{info, warn};
 use super::Catalog;
 use super::snapshot::Entry;
 use crate::upstream::Upstream;
-use crate::upstream::client::{Broken, Fetched};
+use crate::upstream::broken::Broken;
+use crate::upstream::client::Fetched;
 use crate::upstream::dialect::{Load, LoadRequest};
 
 /// How long a model may take to be loaded before nobody listens to the answer any more: large ones come from slow disks.

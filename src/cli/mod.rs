@@ -112,7 +112,7 @@ impl From<SettingsError> for CommandError {
 /// Runs one command and turns what became of it into words and an exit code: 0, 2 for a configuration error, 1 otherwise.
 pub fn run(arguments: Arguments) -> ExitCode {
     observe::quiet_panics();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("weir: the runtime could not be started: {}", error.kind());

@@ -8,7 +8,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderValue, StatusCode};
 
 use super::{CommandError, settings_of_running};
-use crate::upstream::client::trust_only;
+use crate::upstream::tls::trust_only;
 
 /// The app itself gives the list of models 15 s; a healthy Weir needs none of them.
 const PATIENCE: Duration = Duration::from_secs(5);

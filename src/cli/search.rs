@@ -7,7 +7,7 @@ use url::Url;
 use super::{CommandError, token};
 use crate::settings::{Environment, Settings, UpstreamSettings};
 use crate::upstream::Upstream;
-use crate::upstream::client::{Broken, Obstacle};
+use crate::upstream::broken::{Broken, Obstacle};
 use crate::upstream::dialect::{Dialect, Discovery, DiscoveryError};
 
 /// Where model servers listen unless told otherwise: Ollama, llama.cpp, vLLM, LM Studio.

@@ -5,7 +5,7 @@ use std::path::Path;
 use url::{Host, Url};
 
 use crate::settings::{Fault, Places, UpstreamSettings};
-use crate::upstream::client::{Broken, Obstacle};
+use crate::upstream::broken::{Broken, Obstacle};
 use crate::upstream::dialect::DiscoveryError;
 
 /// What of the machine and the environment decides whether a server is reached.

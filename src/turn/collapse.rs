@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::contract::{FinishReason, Usage};
 use crate::upstream::classify::{Classifier, Meaning};
-use crate::upstream::client::Broken;
+use crate::upstream::broken::Broken;
 use crate::upstream::exchange::{Pieces, Refusal, Step};
 use crate::upstream::piece::{End, MOST_CALLS, Piece, ToolCall};
 
@@ -108,6 +108,7 @@ pub async fn collapse(
             Some(Step::Done) | None => break,
         }
     }
+    pieces.let_go();
     answer.finish()
 }
 

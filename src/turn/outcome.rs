@@ -2,7 +2,7 @@
 
 use crate::contract::Failure;
 use crate::upstream::classify::Meaning;
-use crate::upstream::client::Broken;
+use crate::upstream::broken::Broken;
 
 /// What of the request decides how a failure is told.
 #[derive(Debug, Clone, Copy)]

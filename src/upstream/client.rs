@@ -3,27 +3,26 @@
 //! It uses no proxy, follows no redirect, passes no header of the phone's on and sets its own `Host`: Ollama answers 403 with
 //! an empty body to a foreign `Host` or `Origin`, and llama.cpp keeps generating after a hang-up if it sees a session header.
 
-use std::error::Error;
-use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, USER_AGENT};
+use http::uri::PathAndQuery;
 use http::{Method, StatusCode};
 use reqwest::redirect::Policy;
-use rustls::CertificateError;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use secrecy::ExposeSecret as _;
-use url::Url;
+use url::{Position, Url};
 
 use super::body::SlicedBody;
+use super::broken::{Broken, Obstacle};
+use super::connection::{Connections, Response};
+use super::tls::{trust_only, trust_the_system};
 use crate::buffer::append;
 use crate::settings::UpstreamSettings;
 
-/// How long an idle connection is kept for the next question of discovery. uvicorn (vLLM, SGLang), cpp-httplib (llama.cpp) and
-/// LM Studio hang up after 5 s.
-const IDLE_CONNECTION: Duration = Duration::from_secs(4);
+/// How long an idle connection is kept for the next question. uvicorn (vLLM, SGLang), cpp-httplib (llama.cpp) and LM Studio hang
+/// up after 5 s.
+pub(super) const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 
 /// The largest answer to a discovery call that is read, in bytes.
 const DISCOVERY_CAP: usize = 8 * 1024 * 1024;
@@ -31,68 +30,6 @@ const DISCOVERY_CAP: usize = 8 * 1024 * 1024;
 /// How long a discovery call may take: it loads nothing, so a server that is well answers at once. It is more than
 /// `timeouts.connect` is by itself, so that a host that does not answer is always told from a server that says nothing.
 const DISCOVERY_TIME: Duration = Duration::from_secs(6);
-
-/// Why there is no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
-    /// No connection came about, so nothing was sent.
-    #[error("{0}")]
-    NotConnected(Obstacle),
-    /// The connection was lost, or what came over it is not HTTP.
-    #[error("the connection was lost before the answer was whole")]
-    Lost,
-    /// The server said nothing for too long.
-    #[error("no answer in time")]
-    Silent,
-    /// The answer is larger than Weir lets through.
-    #[error("the answer is too large")]
-    TooLarge,
-    /// The answer is none that a model server gives.
-    #[error("the answer is not one that a model server gives")]
-    NotUnderstood,
-}
-
-/// Why no connection came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Obstacle {
-    /// Nothing listens at the address.
-    #[error("nothing listens there; start the server, or correct the port in its url")]
-    NobodyListens,
-    /// Nobody who is trusted vouches for its certificate.
-    #[error(
-        "its certificate is of no authority that is trusted here; put the certificate of its authority (PEM) into a file and name \
-         that in ca_file"
-    )]
-    Untrusted,
-    /// The certificate is for other hosts.
-    #[error(
-        "its certificate is for another host; write url with a name that stands in the certificate, or have this one added to it \
-         (ca_file cannot mend that)"
-    )]
-    OtherHost,
-    /// The certificate was valid, or will be.
-    #[error("its certificate is not valid at this time; renew it, or set the clock of this machine")]
-    OutOfDate,
-    /// The certificate cannot be a server's.
-    #[error(
-        "its certificate cannot be used by a server; have one issued by the authority in ca_file (one that signs itself needs \
-         basicConstraints CA:FALSE)"
-    )]
-    NoServersCertificate,
-    /// What answers does not speak TLS.
-    #[error("what listens there does not speak TLS; write http:// in its url, or correct the port")]
-    NoTls,
-    /// The host has no address, or does not answer.
-    #[error("no connection came about; correct the host in its url, or let this machine reach it")]
-    Other,
-}
-
-impl Obstacle {
-    /// Whether it stays until a person does something, so that trying again is of no use.
-    pub fn is_lasting(self) -> bool {
-        !matches!(self, Obstacle::NobodyListens | Obstacle::Other)
-    }
-}
 
 /// The client could not be made from the settings; the sentence names the key.
 #[derive(Debug, thiserror::Error)]
@@ -113,10 +50,11 @@ pub struct Fetched {
     pub body: Bytes,
 }
 
-/// A client bound to one base URL.
-#[derive(Clone)]
+/// A client bound to one base URL. Questions of discovery are few and small, and go through reqwest; turns go over connections
+/// that Weir holds itself, because only so it can tell whether a turn was begun when a kept connection is lost.
 pub struct Client {
     http: reqwest::Client,
+    turns: Connections,
     base: Url,
 }
 
@@ -134,14 +72,25 @@ impl Client {
     pub fn new(settings: &UpstreamSettings, connect: Duration) -> Result<Self, ClientError> {
         let refused = |reason| ClientError { name: settings.name.clone(), reason };
         let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION"))));
         if let Some(key) = &settings.api_key {
             let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose_secret()))
                 .map_err(|_| refused("api_key_file: the key holds a character that an HTTP header cannot carry"))?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let mut builder = reqwest::Client::builder()
+        let authorities = settings.certificate_authorities.as_deref();
+        // The system's certificates are only read where they are needed: a plain http upstream works on a system without any.
+        let tls = if authorities.is_some() || settings.url.scheme() == "http" {
+            trust_only(authorities.unwrap_or_default())
+                .ok_or_else(|| refused("ca_file: it holds no certificate that can be used as an authority"))?
+        } else {
+            trust_the_system()
+                .ok_or_else(|| refused("the system's TLS certificates could not be read; set ca_file"))?
+        };
+        let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(Policy::none())
             .referer(false)
@@ -149,18 +98,17 @@ impl Client {
             .tcp_nodelay(true)
             .connect_timeout(connect)
             .pool_idle_timeout(IDLE_CONNECTION)
-            .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
-            .default_headers(headers);
-        // The system's certificates are only read where they are needed: a plain http upstream works on a system without any.
-        let authorities = settings.certificate_authorities.as_deref();
-        if authorities.is_some() || settings.url.scheme() == "http" {
-            let tls = trust_only(authorities.unwrap_or_default())
-                .ok_or_else(|| refused("ca_file: it holds no certificate that can be used as an authority"))?;
-            builder = builder.tls_backend_preconfigured(tls);
-        }
-        let http =
-            builder.build().map_err(|_| refused("the system's TLS certificates could not be read; set ca_file"))?;
-        Ok(Client { http, base: settings.url.clone() })
+            .default_headers(headers.clone())
+            .tls_backend_preconfigured(tls.clone())
+            .build()
+            .map_err(|_| refused("no HTTP client could be made"))?;
+        let host = HeaderValue::from_str(&settings.url[Position::BeforeHost..Position::AfterPort])
+            .map_err(|_| refused("url: its host cannot stand in an HTTP header"))?;
+        headers.insert(HOST, host);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let address = http::Uri::try_from(&settings.url[Position::BeforeScheme..Position::AfterPort])
+            .map_err(|_| refused("url: it is no address of a server"))?;
+        Ok(Client { http, turns: Connections::new(address, headers, tls, connect), base: settings.url.clone() })
     }
 
     fn url(&self, path: &str) -> Url {
@@ -225,19 +173,20 @@ impl Client {
         tokio::time::timeout(time, whole).await.unwrap_or(Err(Broken::Silent))
     }
 
-    /// Sends a turn, on a connection of its own. The answer's body is read by the caller; dropping it, or this future, closes the
-    /// connection.
-    ///
-    /// A kept connection may be one that the server is just closing: llama-server does so behind every streamed answer without
-    /// announcing it (build 11434). The turn would be lost in it, and could not be sent again, since nobody can tell whether it
-    /// was begun. A fresh connection costs far less than that.
+    /// Sends a turn. The answer's body is read by the caller; dropping it, or this future, closes the connection. `keep` says
+    /// whether the server can be trusted to keep a connection; see [`Connections::ask`].
     ///
     /// # Errors
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
-    pub async fn post(&self, path: &str, body: SlicedBody) -> Result<reqwest::Response, Broken> {
-        let request = self.post_request(path, body).header(CONNECTION, HeaderValue::from_static("close"));
-        request.send().await.map_err(|error| broken(&error))
+    pub async fn post(&self, path: &str, body: SlicedBody, keep: bool) -> Result<Response, Broken> {
+        let path = PathAndQuery::try_from(self.url(path).path()).map_err(|_| Broken::NotUnderstood)?;
+        self.turns.ask(path, body.finish(), keep).await
     }
+}
+
+/// What became of a question of discovery that has no whole answer.
+fn broken(error: &reqwest::Error) -> Broken {
+    if error.is_connect() { Broken::NotConnected(Obstacle::of(error)) } else { Broken::Lost }
 }
 
 fn json() -> HeaderMap {
@@ -254,54 +203,4 @@ async fn read_capped(response: &mut reqwest::Response, cap: usize) -> Result<Byt
         append(&mut body, &piece);
     }
     Ok(body.freeze())
-}
-
-/// Only the kind of an error is kept: its text can hold the URL and what the peer sent.
-pub(super) fn broken(error: &reqwest::Error) -> Broken {
-    if !error.is_connect() {
-        return Broken::Lost;
-    }
-    let mut causes = std::iter::successors(error.source(), |&cause| cause_of(cause));
-    Broken::NotConnected(causes.find_map(obstacle).unwrap_or(Obstacle::Other))
-}
-
-/// What an I/O error wraps is not its source: that would be the source of what it wraps.
-fn cause_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(wrapped) => Some(wrapped),
-        None => error.source(),
-    }
-}
-
-/// The obstacle that one cause of an error tells of.
-fn obstacle(cause: &(dyn Error + 'static)) -> Option<Obstacle> {
-    if cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-        return Some(Obstacle::NobodyListens);
-    }
-    match cause.downcast_ref::<rustls::Error>()? {
-        rustls::Error::InvalidCertificate(fault) => Some(match fault {
-            // The signature is bad where the authority was made anew under its old name.
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => Obstacle::Untrusted,
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Obstacle::OtherHost,
-            CertificateError::Expired
-            | CertificateError::ExpiredContext { .. }
-            | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. } => Obstacle::OutOfDate,
-            _ => Obstacle::NoServersCertificate,
-        }),
-        rustls::Error::InvalidMessage(_) => Some(Obstacle::NoTls),
-        _ => None,
-    }
-}
-
-/// A TLS configuration that trusts the authorities of a PEM text and nobody else: whoever names a private authority means it.
-/// Without any it trusts nobody, which is what a client for plain http needs. `None` if one of them is no authority.
-pub fn trust_only(authorities: &[u8]) -> Option<rustls::ClientConfig> {
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authorities) {
-        roots.add(certificate.ok()?).ok()?;
-    }
-    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
-    Some(config.with_root_certificates(roots).with_no_client_auth())
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::BytesMut;
 use http::StatusCode;
 
+use super::broken::Broken;
 use super::classify::{Classifier, Meaning};
-use super::client::{Broken, broken};
+use super::connection::Response;
 use super::dialect::Dialect;
 use super::document::Document;
 use super::framing::{Frame, FramingError, Splitter};
@@ -52,7 +53,7 @@ pub enum Step<'a> {
 
 /// The answer as it arrives. Dropping it closes the connection, which is how the server learns to stop.
 pub struct Pieces {
-    response: reqwest::Response,
+    response: Response,
     splitter: Splitter,
     /// What the last step was read from.
     frame: Option<Frame>,
@@ -71,7 +72,7 @@ impl std::fmt::Debug for Pieces {
 /// # Errors
 /// There is no answer to read. A refusal whose body breaks off is still one.
 pub async fn begin(
-    mut response: reqwest::Response,
+    mut response: Response,
     dialect: Dialect,
     classifier: &Classifier,
 ) -> Result<Answer, Broken> {
@@ -96,6 +97,11 @@ pub async fn begin(
 }
 
 impl Pieces {
+    /// Lets go of an answer that is whole; see [`Response::let_go`].
+    pub fn let_go(self) {
+        self.response.let_go();
+    }
+
     /// The next step, or `None` when the answer has ended.
     ///
     /// # Errors
@@ -109,7 +115,7 @@ impl Pieces {
             if frame.is_some() || self.ended {
                 break frame;
             }
-            match self.response.chunk().await.map_err(|error| broken(&error))? {
+            match self.response.chunk().await? {
                 Some(bytes) => self.splitter.push(&bytes),
                 None => {
                     self.ended = true;

@@ -1,8 +1,10 @@
 //! HTTP as the model servers see it: the client, the framing of their answers, their failures, their dialects.
 
 pub mod body;
+pub mod broken;
 pub mod classify;
 pub mod client;
+pub mod connection;
 pub mod dialect;
 pub mod document;
 pub mod exchange;
@@ -10,6 +12,7 @@ pub mod framing;
 pub mod lenient;
 pub mod pace;
 pub mod piece;
+pub mod tls;
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -18,7 +21,8 @@ use tokio::time::Instant;
 
 use crate::settings::UpstreamSettings;
 use body::SlicedBody;
-use client::{Broken, Client, ClientError, Fetched};
+use broken::Broken;
+use client::{Client, ClientError, Fetched};
 use dialect::ollama::ShownModels;
 use dialect::{Dialect, Discovery, DiscoveryError, LoadRequest};
 use exchange::Answer;
@@ -68,7 +72,7 @@ impl Upstream {
         body: SlicedBody,
         classifier: &classify::Classifier,
     ) -> Result<Answer, Broken> {
-        let response = self.client.post(dialect.chat_path(), body).await?;
+        let response = self.client.post(dialect.chat_path(), body, dialect.keeps_connections()).await?;
         self.mark_seen();
         exchange::begin(response, dialect, classifier).await
     }

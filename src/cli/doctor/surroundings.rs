@@ -218,7 +218,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use crate::cli::doctor::finding::Verdict;
-    use crate::upstream::client::{Broken, Obstacle};
+    use crate::upstream::broken::{Broken, Obstacle};
 
     const NOBODY: Result<Discovery, DiscoveryError> =
         Err(DiscoveryError::Broken(Broken::NotConnected(Obstacle::NobodyListens)));

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::{Dialect, Discovery, ModelFacts, Sight, document_of};
 use crate::contract::ImageKind;
-use crate::upstream::client::{Broken, Client};
+use crate::upstream::broken::Broken;
+use crate::upstream::client::Client;
 
 /// What one of its own lists, neither of which loads a model, tells of a model, or of one loaded instance of it.
 struct Told {

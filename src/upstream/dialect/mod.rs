@@ -12,7 +12,8 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::body::SlicedBody;
-use super::client::{Broken, Client, Fetched};
+use super::broken::Broken;
+use super::client::{Client, Fetched};
 use super::lenient;
 use super::piece::{Piece, ToolCall};
 use crate::contract::{Conversation, ImageKind, Text};
@@ -218,6 +219,12 @@ impl Dialect {
             Dialect::OpenAi | Dialect::LlamaCpp | Dialect::Vllm | Dialect::LmStudio => openai::CHAT,
             Dialect::Ollama => ollama::CHAT,
         }
+    }
+
+    /// Whether a connection can be used for another turn. llama-server ends the connection behind every streamed answer and does
+    /// not announce it (build 11434).
+    pub fn keeps_connections(self) -> bool {
+        self != Dialect::LlamaCpp
     }
 
     /// Whether the server may refuse an output limit that is larger than what its context leaves, instead of ending there: vLLM

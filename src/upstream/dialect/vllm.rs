@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Dialect, Discovery, Sight, document_of, probe_image};
 use crate::contract::ImageKind;
-use crate::upstream::client::{Broken, Client, Fetched};
+use crate::upstream::broken::Broken;
+use crate::upstream::client::{Client, Fetched};
 
 /// Adds the version, and for each model its sight and context. What a question brings no answer to stays unknown.
 pub(super) async fn complete(client: &Client, discovery: Discovery, entries: &[Value]) -> Discovery {
