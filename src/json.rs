@@ -1,203 +1,565 @@
-//! JSON that is read where it stands: nothing is built of it, so that a value costs its own bytes and no more, whatever it holds,
-//! and reading it costs no allocation.
+//! JSON that is read where it stands: one pass checks a document and notes where each of its values is. Nothing is built of it, so
+//! a value costs its own bytes and one note, whatever it holds, and looking at one goes over no byte of the others.
+//!
+//! What is valid is what serde_json takes for valid.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserializer as _;
-use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+/// The most values, names of fields included, that a document may have: each costs 16 bytes beside its own. No chat and no answer
+/// comes near it.
+const MOST_VALUES: usize = 1 << 20;
 
-/// One value of a document that is known to be valid JSON. `Debug` shows only its length.
+/// The parent of the outermost value.
+const NO_PARENT: u32 = u32::MAX;
+
+/// Why a text cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is no JSON.
+    NotJson,
+    /// It has more values than any that is meant well.
+    TooManyValues,
+}
+
+/// Where the values of a document are, each before those that it holds. Its room is used again for the next document.
+#[derive(Default)]
+pub struct Index {
+    notes: Vec<Note>,
+    /// Whether an escape may spell half a character (`\ud800` to `\udfff`).
+    may_hold_surrogates: bool,
+}
+
 #[derive(Clone, Copy)]
-pub struct Node<'a>(&'a str);
+struct Note {
+    begin: u32,
+    end: u32,
+    /// How many notes belong to this value, its own included. While it is open: the place of the one that holds it.
+    size: u32,
+    /// Whether it is a string with an escape in it.
+    escaped: bool,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Index({} values)", self.notes.len())
+    }
+}
+
+impl Index {
+    /// Goes over a document, of any kind of value.
+    ///
+    /// # Errors
+    /// The document is of no use.
+    pub fn read(&mut self, text: &str) -> Result<(), Unreadable> {
+        self.notes.clear();
+        self.may_hold_surrogates = false;
+        // Places are kept in 32 bits.
+        if u32::try_from(text.len()).is_err() {
+            return Err(Unreadable::TooManyValues);
+        }
+        let mut reader = Reader { bytes: text.as_bytes(), at: 0, index: self };
+        reader.document()
+    }
+
+    /// The outermost value of the document that was read last, which is `text`.
+    pub fn root<'a>(&'a self, text: &'a str) -> Node<'a> {
+        Node { text, notes: &self.notes }
+    }
+
+    /// Whether an escape of the document may spell half a character.
+    pub fn may_hold_surrogates(&self) -> bool {
+        self.may_hold_surrogates
+    }
+}
+
+/// One value of a document. `Debug` shows only its length.
+#[derive(Clone, Copy)]
+pub struct Node<'a> {
+    /// The whole document.
+    text: &'a str,
+    /// The note of this value, and behind it those of what it holds.
+    notes: &'a [Note],
+}
 
 impl fmt::Debug for Node<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Node({} bytes)", self.0.len())
+        write!(f, "Node({} bytes)", self.as_json().len())
     }
-}
-
-/// Reads an object that is held to what is asked of it: whole, and each of these keys at most once. A key that is `null` counts as
-/// absent; others are skipped whatever they hold, also where their name is no Unicode text.
-///
-/// # Errors
-/// It is no valid JSON, no object, or a key is there twice. The error's own words can quote the text.
-pub fn read_object<'a, const N: usize>(
-    text: &'a str,
-    keys: [&str; N],
-) -> Result<[Option<Node<'a>>; N], serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let found = reader.deserialize_map(Fields { keys, once: true })?;
-    reader.end()?;
-    Ok(found.map(|node| node.filter(|node| !node.is_null())))
 }
 
 impl<'a> Node<'a> {
-    /// The value that a valid document consists of.
-    pub fn of_valid(text: &'a str) -> Self {
-        Node(text)
-    }
-
     /// The values under these keys, if this is an object that has them; of a key given twice the last counts.
     pub fn fields<const N: usize>(self, keys: [&str; N]) -> [Option<Node<'a>>; N] {
-        serde_json::Deserializer::from_str(self.0).deserialize_map(Fields { keys, once: false }).unwrap_or([None; N])
+        let mut found = [None; N];
+        self.each_field(keys, |place, value| {
+            found[place] = Some(value);
+            true
+        });
+        found
     }
 
-    /// Shows each value of an array; `false` if this is none.
-    pub fn each(self, show: impl FnMut(Node<'a>)) -> bool {
-        self.is_array() && serde_json::Deserializer::from_str(self.0).deserialize_seq(Items(show)).is_ok()
+    /// The values under these keys of an object that has each of them at most once. A key that is `null` counts as absent; others may
+    /// hold anything. `None` if this is no such object.
+    pub fn fields_given_once<const N: usize>(self, keys: [&str; N]) -> Option<[Option<Node<'a>>; N]> {
+        let mut found: [Option<Node<'a>>; N] = [None; N];
+        let once = self.is_object() && self.each_field(keys, |place, value| found[place].replace(value).is_none());
+        once.then(|| found.map(|value| value.filter(|value| !value.is_null())))
+    }
+
+    /// Shows each field that is under one of these keys, until `show` wants no more; says whether it did not.
+    fn each_field<const N: usize>(self, keys: [&str; N], mut show: impl FnMut(usize, Node<'a>) -> bool) -> bool {
+        if !self.is_object() {
+            return true;
+        }
+        let mut fields = self.inside();
+        while let (Some(key), Some(value)) = (fields.next(), fields.next()) {
+            if let Some(place) = key.place_among(keys)
+                && !show(place, value)
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The place of this key among those that are looked for.
+    fn place_among<const N: usize>(self, keys: [&str; N]) -> Option<usize> {
+        let literal = self.as_json();
+        if !self.is_escaped() {
+            let name = literal.get(1..literal.len() - 1)?;
+            return keys.iter().position(|known| *known == name);
+        }
+        // One that is no text is none of them.
+        let name = self.text()?;
+        keys.iter().position(|known| *known == name)
+    }
+
+    /// The values of an array; `None` if this is none.
+    pub fn items(self) -> Option<impl Iterator<Item = Node<'a>>> {
+        self.is_array().then(|| self.inside())
+    }
+
+    /// What this value holds, in order; of an object its keys and values in turn.
+    fn inside(self) -> Inside<'a> {
+        Inside { text: self.text, notes: self.notes.get(1..).unwrap_or_default() }
     }
 
     /// The text, if this is a string of Unicode characters.
     pub fn text(self) -> Option<Cow<'a, str>> {
-        let inside = self.0.strip_prefix('"')?.strip_suffix('"')?;
-        if memchr::memchr(b'\\', inside.as_bytes()).is_none() {
+        let literal = self.as_json();
+        let inside = literal.strip_prefix('"')?.strip_suffix('"')?;
+        if !self.is_escaped() {
             return Some(Cow::Borrowed(inside));
         }
-        serde_json::from_str(self.0).ok().map(Cow::Owned)
+        serde_json::from_str(literal).ok().map(Cow::Owned)
+    }
+
+    fn is_escaped(self) -> bool {
+        self.notes.first().is_some_and(|note| note.escaped)
     }
 
     /// The number, if this is a whole one that is not negative.
     pub fn number(self) -> Option<u64> {
-        self.0.parse().ok()
+        self.as_json().parse().ok()
     }
 
     /// Whether this is `true`.
     pub fn is_true(self) -> bool {
-        self.0 == "true"
+        self.as_json() == "true"
     }
 
     /// Whether this is `null`.
     pub fn is_null(self) -> bool {
-        self.0 == "null"
+        self.as_json() == "null"
     }
 
     /// Whether this says nothing: `null`, or an empty string.
     pub fn is_blank(self) -> bool {
-        self.is_null() || self.0 == "\"\""
+        self.is_null() || self.as_json() == "\"\""
     }
 
     /// Whether this is a string.
     pub fn is_string(self) -> bool {
-        self.0.starts_with('"')
+        self.begins_with(b'"')
     }
 
     /// Whether this is an array.
     pub fn is_array(self) -> bool {
-        self.0.starts_with('[')
+        self.begins_with(b'[')
     }
 
     /// Whether this is an object.
     pub fn is_object(self) -> bool {
-        self.0.trim_ascii_start().starts_with('{')
+        self.begins_with(b'{')
+    }
+
+    fn begins_with(self, byte: u8) -> bool {
+        self.as_json().as_bytes().first() == Some(&byte)
     }
 
     /// The value as JSON, as the document has it.
     pub fn as_json(self) -> &'a str {
-        self.0
+        let span = self.notes.first().and_then(|note| self.text.get(note.begin as usize..note.end as usize));
+        span.unwrap_or_default()
     }
 }
 
-struct Fields<'k, const N: usize> {
-    keys: [&'k str; N],
-    /// Whether a key given twice is an error.
-    once: bool,
+/// The values that another one holds.
+struct Inside<'a> {
+    text: &'a str,
+    notes: &'a [Note],
 }
 
-impl<const N: usize> Fields<'_, N> {
-    /// The place of a key, which stands here as it is written, among those that are looked for.
-    fn place(&self, literal: &str) -> Option<usize> {
-        // One that holds an escape can still be a known one; one that is no text is none.
-        let key = Node(literal).text()?;
-        self.keys.iter().position(|known| *known == key)
+impl<'a> Iterator for Inside<'a> {
+    type Item = Node<'a>;
+
+    fn next(&mut self) -> Option<Node<'a>> {
+        let size = self.notes.first()?.size as usize;
+        let (notes, rest) = self.notes.split_at_checked(size)?;
+        self.notes = rest;
+        Some(Node { text: self.text, notes })
     }
 }
 
-impl<'de, const N: usize> Visitor<'de> for Fields<'_, N> {
-    type Value = [Option<Node<'de>>; N];
+/// Goes over a document from its beginning to its end.
+struct Reader<'t> {
+    bytes: &'t [u8],
+    at: usize,
+    index: &'t mut Index,
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut found = [None; N];
-        // Keys are read raw, because an unknown one may be any JSON string.
-        while let Some(key) = object.next_key::<&'de RawValue>()? {
-            let Some(place) = self.place(key.get()) else {
-                object.next_value::<IgnoredAny>()?;
-                continue;
-            };
-            if self.once && found[place].is_some() {
-                return Err(A::Error::custom("a key is there twice"));
+impl Reader<'_> {
+    fn document(&mut self) -> Result<(), Unreadable> {
+        let mut parent = NO_PARENT;
+        loop {
+            // A value is due.
+            match self.next_visible() {
+                Some(open @ (b'{' | b'[')) => {
+                    let place = self.note(self.at, parent, false)?;
+                    self.at += 1;
+                    let is_object = open == b'{';
+                    let close = if is_object { b'}' } else { b']' };
+                    parent = place;
+                    if self.next_visible() != Some(close) {
+                        if is_object {
+                            self.key()?;
+                        }
+                        continue;
+                    }
+                }
+                Some(b'"') => self.string()?,
+                Some(b't') => self.word(b"true")?,
+                Some(b'f') => self.word(b"false")?,
+                Some(b'n') => self.word(b"null")?,
+                Some(b'-' | b'0'..=b'9') => self.number()?,
+                _ => return Err(Unreadable::NotJson),
             }
-            found[place] = Some(Node(object.next_value::<&'de RawValue>()?.get()));
+            // A value has ended, and perhaps what holds it.
+            loop {
+                let next = self.next_visible();
+                if parent == NO_PARENT {
+                    return if next.is_none() { Ok(()) } else { Err(Unreadable::NotJson) };
+                }
+                let is_object = self.bytes.get(self.index.notes[parent as usize].begin as usize) == Some(&b'{');
+                self.at += 1;
+                match next {
+                    Some(b',') if is_object => {
+                        self.next_visible();
+                        self.key()?;
+                        break;
+                    }
+                    Some(b',') => break,
+                    Some(b'}') if is_object => parent = self.close(parent),
+                    Some(b']') if !is_object => parent = self.close(parent),
+                    _ => return Err(Unreadable::NotJson),
+                }
+            }
         }
-        Ok(found)
-    }
-}
-
-struct Items<F>(F);
-
-impl<'de, F: FnMut(Node<'de>)> Visitor<'de> for Items<F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut array: A) -> Result<(), A::Error> {
-        while let Some(item) = array.next_element::<&'de RawValue>()? {
-            self.0(Node(item.get()));
+    /// Notes a value that begins there and ends here, or that is open yet.
+    fn note(&mut self, begin: usize, size: u32, escaped: bool) -> Result<u32, Unreadable> {
+        let place = self.index.notes.len();
+        if place == MOST_VALUES {
+            return Err(Unreadable::TooManyValues);
+        }
+        // Both fit: the length of the document was looked at.
+        self.index.notes.push(Note { begin: begin as u32, end: self.at as u32, size, escaped });
+        Ok(place as u32)
+    }
+
+    /// Notes that an object or array ends here; gives the one that holds it.
+    fn close(&mut self, place: u32) -> u32 {
+        let size = self.index.notes.len() as u32 - place;
+        let note = &mut self.index.notes[place as usize];
+        note.end = self.at as u32;
+        std::mem::replace(&mut note.size, size)
+    }
+
+    /// The next byte that is no white space, without going past it.
+    fn next_visible(&mut self) -> Option<u8> {
+        loop {
+            match self.bytes.get(self.at) {
+                Some(b' ' | b'\n' | b'\t' | b'\r') => self.at += 1,
+                next => return next.copied(),
+            }
+        }
+    }
+
+    /// A key and its colon.
+    fn key(&mut self) -> Result<(), Unreadable> {
+        if self.bytes.get(self.at) != Some(&b'"') {
+            return Err(Unreadable::NotJson);
+        }
+        self.string()?;
+        if self.next_visible() != Some(b':') {
+            return Err(Unreadable::NotJson);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<(), Unreadable> {
+        let begin = self.at;
+        let mut escaped = false;
+        self.at += 1;
+        loop {
+            self.at += plain_length(self.bytes.get(self.at..).unwrap_or_default());
+            match self.bytes.get(self.at) {
+                Some(b'"') => {
+                    self.at += 1;
+                    self.note(begin, 1, escaped)?;
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                _ => return Err(Unreadable::NotJson),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), Unreadable> {
+        match self.bytes.get(self.at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+            Some(b'u') => {
+                let digits = self.bytes.get(self.at + 2..self.at + 6).ok_or(Unreadable::NotJson)?;
+                if !digits.iter().all(u8::is_ascii_hexdigit) {
+                    return Err(Unreadable::NotJson);
+                }
+                self.index.may_hold_surrogates |= matches!(digits[0] | 0x20, b'd') && digits[1] >= b'8';
+                self.at += 6;
+            }
+            _ => return Err(Unreadable::NotJson),
         }
         Ok(())
     }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), Unreadable> {
+        if !self.bytes[self.at..].starts_with(word) {
+            return Err(Unreadable::NotJson);
+        }
+        let begin = self.at;
+        self.at += word.len();
+        self.note(begin, 1, false)?;
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), Unreadable> {
+        let begin = self.at;
+        self.skip(|byte| byte == b'-', 1);
+        if self.skip(|byte| byte == b'0', 1) == 0 && self.skip(|byte| byte.is_ascii_digit(), usize::MAX) == 0 {
+            return Err(Unreadable::NotJson);
+        }
+        if self.skip(|byte| byte == b'.', 1) == 1 && self.skip(|byte| byte.is_ascii_digit(), usize::MAX) == 0 {
+            return Err(Unreadable::NotJson);
+        }
+        if self.skip(|byte| matches!(byte, b'e' | b'E'), 1) == 1 {
+            self.skip(|byte| matches!(byte, b'+' | b'-'), 1);
+            if self.skip(|byte| byte.is_ascii_digit(), usize::MAX) == 0 {
+                return Err(Unreadable::NotJson);
+            }
+        }
+        self.note(begin, 1, false)?;
+        Ok(())
+    }
+
+    /// Goes past bytes of a kind, so many at most; says how many there were.
+    fn skip(&mut self, is_one: impl Fn(u8) -> bool, most: usize) -> usize {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let count = rest.iter().take(most).take_while(|byte| is_one(**byte)).count();
+        self.at += count;
+        count
+    }
+}
+
+/// How many bytes of a string stand before the next quote, backslash or control character, or before its end.
+fn plain_length(rest: &[u8]) -> usize {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // Sets the high bit of each byte that is 0; of those above the lowest such byte, some others, too.
+    let zeros = |eight: u64| eight.wrapping_sub(EACH) & !eight;
+    let (eights, _) = rest.as_chunks::<8>();
+    for (index, eight) in eights.iter().enumerate() {
+        let eight = u64::from_le_bytes(*eight);
+        let control = eight.wrapping_sub(EACH * 0x20) & !eight;
+        let found = (control | zeros(eight ^ (EACH * 0x22)) | zeros(eight ^ (EACH * 0x5c))) & HIGH;
+        if found != 0 {
+            return index * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let begin = eights.len() * 8;
+    let is_plain = |byte: &u8| !matches!(byte, 0..0x20 | b'"' | b'\\');
+    begin + rest[begin..].iter().take_while(|byte| is_plain(byte)).count()
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::value::RawValue;
+
     use super::*;
+
+    fn read(text: &str) -> Option<Index> {
+        let mut index = Index::default();
+        index.read(text).ok().map(|()| index)
+    }
 
     #[test]
     fn values_are_what_they_are() {
         let text = r#" {"n": 7, "f": 7.0, "m": -1, "t": true, "e": "", "z": null, "o": {}, "a": [1, "x"]} "#;
-        let [n, f, m, t, e, z, o, a] = Node(text).fields(["n", "f", "m", "t", "e", "z", "o", "a"]).map(Option::unwrap);
+        let index = read(text).unwrap();
+        let root = index.root(text);
+        let [n, f, m, t, e, z, o, a] = root.fields(["n", "f", "m", "t", "e", "z", "o", "a"]).map(Option::unwrap);
         assert_eq!((n.number(), f.number(), m.number(), e.number()), (Some(7), None, None, None));
         assert!(t.is_true() && !n.is_true() && e.is_blank() && z.is_blank() && z.is_null() && !e.is_null());
         assert!(o.is_object() && !a.is_object() && o.fields(["x"])[0].is_none() && a.fields(["x"])[0].is_none());
-        let mut items = Vec::new();
-        assert!(a.each(|item| items.push(item.as_json())) && !o.each(|_| unreachable!()));
-        assert_eq!(items, ["1", "\"x\""]);
+        assert_eq!(a.items().unwrap().map(Node::as_json).collect::<Vec<_>>(), ["1", "\"x\""]);
+        assert!(o.items().is_none());
         assert_eq!((e.text().unwrap().as_ref(), n.text().is_none()), ("", true));
     }
 
     #[test]
     fn of_a_key_given_twice_the_last_counts_however_it_is_written() {
         for text in [r#"{"a":1,"a":2}"#, r#"{"a":1,"\u0061":2}"#] {
-            assert_eq!(Node(text).fields(["a"])[0].and_then(Node::number), Some(2), "{text}");
+            let index = read(text).unwrap();
+            assert_eq!(index.root(text).fields(["a"])[0].and_then(Node::number), Some(2), "{text}");
         }
     }
 
     #[test]
     fn an_object_that_is_held_to_its_keys_has_each_of_them_once() {
-        let read =
-            |text: &'static str| read_object(text, ["a", "b"]).map(|found| found.map(|node| node.map(Node::as_json)));
-        assert_eq!(read(r#"{"b":[1],"x":1,"x":2,"\ud800":3}"#).unwrap(), [None, Some("[1]")]);
-        assert_eq!(read(r#"{"a":null}"#).unwrap(), [None, None]);
-        for wrong in [
-            r#"{"a":1,"a":2}"#,
-            r#"{"a":null,"a":1}"#,
-            r#"{"a":1,"\u0061":2}"#,
-            "[1]",
-            "7",
-            r#"{"a":1}x"#,
-            r#"{"a":1"#,
-            "{\"\n\":1}",
-            r#"{"a":01}"#,
-            r#"{"x":NaN}"#,
-        ] {
-            assert!(read(wrong).is_err(), "{wrong}");
+        let fields = |text: &'static str| {
+            let index = read(text)?;
+            let found = index.root(text).fields_given_once(["a", "b"])?;
+            Some(found.map(|node| node.map(|node| node.as_json().to_owned())))
+        };
+        let found = fields(r#"{"b":[1],"x":1,"x":2,"\ud800":3}"#).unwrap();
+        assert_eq!(found, [None, Some("[1]".to_owned())]);
+        assert_eq!(fields(r#"{"a":null}"#).unwrap(), [None, None]);
+        for wrong in
+            [r#"{"a":1,"a":2}"#, r#"{"a":null,"a":1}"#, r#"{"a":1,"\u0061":2}"#, "[1]", "7", r#"{"a":1}x"#, r#"{"a":1"#]
+        {
+            assert!(fields(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn half_a_character_is_noticed_however_it_is_written() {
+        for (text, may) in
+            [(r#"["\ud83c"]"#, true), (r#"["\uDFFF"]"#, true), (r#"["\ud7ff\ue000"]"#, false), (r#"["\\ud800"]"#, false)]
+        {
+            assert_eq!(read(text).unwrap().may_hold_surrogates(), may, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_values_of_a_document_are_limited_and_their_depth_is_not() {
+        let many = format!("[{}1]", "1,".repeat(MOST_VALUES - 2));
+        assert_eq!(read(&many).unwrap().root(&many).items().unwrap().count(), MOST_VALUES - 1);
+        assert_eq!(Index::default().read(&format!("[1,{}", &many[1..])), Err(Unreadable::TooManyValues));
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(read(&deep).is_some());
+    }
+
+    /// A text that is JSON, or nearly: pieces of JSON in any order, with long and odd strings among them.
+    fn nearly_json() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            Just("{".to_owned()),
+            Just("}".to_owned()),
+            Just("[".to_owned()),
+            Just("]".to_owned()),
+            Just(",".to_owned()),
+            Just(":".to_owned()),
+            Just("\"a\":".to_owned()),
+            "[ \\t\\r\\n]{1,2}",
+            "(true|false|null|tru|nul|NaN)",
+            "-?(0|[1-9][0-9]{0,3}|01)(\\.[0-9]{0,2})?([eE][+-]?[0-9]{0,2})?",
+            "\"[ -~é\u{1}\n]{0,20}\"",
+            "\"(\\\\[\"\\\\/bfnrtux0]|\\\\u[0-9a-fA-FG]{3,4}|x){0,9}\"",
+        ];
+        prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+    }
+
+    fn json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            any::<String>().prop_map(serde_json::Value::from),
+            any::<i64>().prop_map(serde_json::Value::from),
+            any::<bool>().prop_map(serde_json::Value::from),
+            Just(serde_json::Value::Null),
+        ];
+        leaf.prop_recursive(4, 60, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(serde_json::Value::from),
+                prop::collection::btree_map(any::<String>(), inner, 0..6)
+                    .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// The same tree, read through nodes.
+    fn tree(node: Node<'_>) -> serde_json::Value {
+        if let Some(items) = node.items() {
+            return items.map(tree).collect();
+        }
+        if node.is_object() {
+            let all: Vec<_> = node.inside().collect();
+            let field = |pair: &[Node<'_>]| (pair[0].text().unwrap().into_owned(), tree(pair[1]));
+            return serde_json::Value::Object(all.chunks(2).map(field).collect());
+        }
+        if let Some(text) = node.text() {
+            return text.into();
+        }
+        serde_json::from_str(node.as_json()).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_serde_json_takes_for_valid_is_valid_here_and_nothing_else(text in nearly_json()) {
+            prop_assert_eq!(read(&text).is_some(), serde_json::from_str::<&RawValue>(&text).is_ok(), "{:?}", text);
+        }
+
+        #[test]
+        fn a_document_of_which_a_byte_was_changed_is_valid_exactly_if_serde_json_says_so(
+            value in json(), pretty: bool, at: prop::sample::Index, byte in 0_u8..128,
+        ) {
+            let mut text = if pretty { serde_json::to_string_pretty(&value).unwrap() } else { value.to_string() }.into_bytes();
+            let at = at.index(text.len());
+            text[at] = byte;
+            if let Ok(text) = String::from_utf8(text) {
+                prop_assert_eq!(read(&text).is_some(), serde_json::from_str::<&RawValue>(&text).is_ok(), "{:?}", text);
+            }
+        }
+
+        #[test]
+        fn every_value_is_found_where_it_stands(value in json(), pretty: bool) {
+            let text = if pretty { serde_json::to_string_pretty(&value).unwrap() } else { value.to_string() };
+            let index = read(&text).unwrap();
+            prop_assert_eq!(tree(index.root(&text)), value);
         }
     }
 }

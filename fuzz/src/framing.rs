@@ -1,6 +1,7 @@
 //! Targets `sse` and `ndjson`: the splitter of answers, in both of its forms, and what reads its frames.
 
 use serde_json::Value;
+use weir::json::Index;
 use weir::upstream::dialect::Dialect;
 use weir::upstream::document::Document;
 use weir::upstream::framing::{Frame, FramingError, Splitter};
@@ -140,7 +141,8 @@ fn check_memory(input: &[u8], cap: usize) {
 /// What an exchange does with a frame.
 fn read(frame: &Frame) {
     let Frame::Document(document) = frame else { return };
-    let read = Document::read(document);
+    let mut index = Index::default();
+    let read = Document::read(document, &mut index);
     if let Ok(strict @ Value::Object(_)) = serde_json::from_slice(document) {
         let root = read.as_ref().expect("strict JSON is a document").root();
         assert_eq!(serde_json::from_str::<Value>(root.as_json()).ok(), Some(strict), "strict JSON was read leniently");

@@ -4,13 +4,14 @@
 //! in its place by a disclosure, or refused; nothing is dropped.
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use super::abridged::Abridged;
 use super::disclosure::{HISTORICAL_IMAGE, OMITTED_ATTACHMENT};
 use super::failure::Failure;
 use super::image::Image;
 use super::text::Text;
-use crate::json::{self, Node};
+use crate::json::{Index, Node, Unreadable};
 
 /// Who speaks. The contract knows these two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,11 +78,13 @@ impl Conversation {
     /// current turn over the cap. The messages name the place and never quote the request.
     pub fn parse(body: &Bytes, image_cap: Option<u64>) -> Result<Self, Failure> {
         let body = Abridged::of(body).ok_or_else(|| Failure::malformed("the body is not valid JSON in UTF-8"))?;
+        let mut index = Index::default();
+        index.read(body.text()).map_err(|why| unreadable(why, body.text()))?;
+        let request = index.root(body.text()).fields_given_once(["messages", "model"]);
         let [messages, model] =
-            json::read_object(body.text(), ["messages", "model"]).map_err(|error| not_a_request(&error))?;
-        let mut nodes = Vec::new();
-        let is_array = messages.is_some_and(|messages| messages.each(|message| nodes.push(message)));
-        let last = nodes.len().checked_sub(1).filter(|_| is_array);
+            request.ok_or_else(|| Failure::malformed("the body must be an object that has each field once"))?;
+        let nodes: Vec<_> = messages.and_then(Node::items).into_iter().flatten().collect();
+        let last = nodes.len().checked_sub(1);
         let last = last.ok_or_else(|| Failure::malformed("messages must be a non-empty array"))?;
         let model = model.map_or(Ok(None), |model| read_model(&body.literal(model.as_json())))?;
         let messages = nodes
@@ -133,14 +136,12 @@ impl Conversation {
     }
 }
 
-/// serde_json's own words can quote the body, so only the kind and the place of its error are told.
-fn not_a_request(error: &serde_json::Error) -> Failure {
-    let place = format!("line {}, column {}", error.line(), error.column());
-    Failure::malformed(match error.classify() {
-        serde_json::error::Category::Data => {
-            format!("the body must be an object with messages as an array of objects, each field once ({place})")
-        }
-        _ => format!("the body is not valid JSON ({place})"),
+/// serde_json tells the place; its own words can quote the body.
+fn unreadable(why: Unreadable, text: &str) -> Failure {
+    Failure::malformed(match serde_json::from_str::<&RawValue>(text) {
+        Err(error) => format!("the body is not valid JSON (line {}, column {})", error.line(), error.column()),
+        Ok(_) if why == Unreadable::TooManyValues => "the body has more values than any chat".to_owned(),
+        Ok(_) => "the body is not valid JSON".to_owned(),
     })
 }
 
@@ -167,8 +168,9 @@ impl MessageReader<'_> {
     }
 
     fn read(&self, message: Node<'_>) -> Result<Message, Failure> {
-        let [role, content] = json::read_object(message.as_json(), ["role", "content"])
-            .map_err(|_| self.malformed("a message must be an object, each field once"))?;
+        let [role, content] = message
+            .fields_given_once(["role", "content"])
+            .ok_or_else(|| self.malformed("a message must be an object, each field once"))?;
         let role = match role.and_then(Node::text).as_deref() {
             Some("user") => Role::User,
             Some("assistant") => Role::Assistant,
@@ -188,16 +190,8 @@ impl MessageReader<'_> {
     }
 
     fn parts(&self, content: Node<'_>, role: Role) -> Result<Vec<Part>, Failure> {
-        let mut parts = Ok(Vec::new());
-        content.each(|part| {
-            if let Ok(so_far) = &mut parts {
-                match self.part(part, role) {
-                    Ok(part) => so_far.push(part),
-                    Err(failure) => parts = Err(failure),
-                }
-            }
-        });
-        let parts = parts?;
+        let parts = content.items().into_iter().flatten().map(|part| self.part(part, role));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
         if parts.is_empty() {
             return Err(self.malformed("content must not be an empty array"));
         }
@@ -205,8 +199,9 @@ impl MessageReader<'_> {
     }
 
     fn part(&self, part: Node<'_>, role: Role) -> Result<Part, Failure> {
-        let [kind, text, image_url] = json::read_object(part.as_json(), ["type", "text", "image_url"])
-            .map_err(|_| self.malformed("content must be an array of objects, each field once"))?;
+        let [kind, text, image_url] = part
+            .fields_given_once(["type", "text", "image_url"])
+            .ok_or_else(|| self.malformed("content must be an array of objects, each field once"))?;
         let kind = kind.and_then(Node::text);
         let kind = kind.ok_or_else(|| self.malformed("every part needs a type, which is a string"))?;
         match kind.as_ref() {
@@ -246,7 +241,7 @@ impl MessageReader<'_> {
 
 fn read_image(image_url: Option<Node<'_>>, body: &Abridged<'_>) -> Result<Image, &'static str> {
     const NO_URL: &str = "image_url must be an object whose url is a string";
-    let [url] = image_url.and_then(|object| json::read_object(object.as_json(), ["url"]).ok()).ok_or(NO_URL)?;
+    let [url] = image_url.and_then(|object| object.fields_given_once(["url"])).ok_or(NO_URL)?;
     let url = url.filter(|url| url.is_string()).ok_or(NO_URL)?;
     Image::from_literal(&body.literal(url.as_json()))
 }

@@ -17,7 +17,8 @@ use http::header::{CONNECTION, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Uri};
 use http_body::Body as _;
-use hyper::body::Incoming;
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -163,8 +164,7 @@ impl Connection {
         .await;
         match answer {
             Ok(answer) => {
-                let (head, body) = answer.into_parts();
-                Ok(Response { status: head.status, body, connection: Some(self), kept: kept.cloned() })
+                Ok(Response { connection: Some(self), kept: kept.cloned(), ..answer.into() })
             }
             Err(was_written) => {
                 let at_once = self.since.is_some() && asked.elapsed() < STALE_WITHIN;
@@ -178,9 +178,21 @@ impl Connection {
 /// An answer whose head is there.
 pub struct Response {
     status: StatusCode,
-    body: Incoming,
+    body: UnsyncBoxBody<Bytes, Broken>,
     connection: Option<Box<Connection>>,
     kept: Option<Arc<Kept>>,
+}
+
+impl<B> From<http::Response<B>> for Response
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+{
+    /// An answer that has no connection that could be used again.
+    fn from(answer: http::Response<B>) -> Self {
+        let (head, body) = answer.into_parts();
+        let body = body.map_err(|_| Broken::Lost).boxed_unsync();
+        Response { status: head.status, body, connection: None, kept: None }
+    }
 }
 
 impl std::fmt::Debug for Response {
@@ -218,7 +230,7 @@ impl Response {
                     return Poll::Ready(Ok(None));
                 }
                 Poll::Pending if driven => {
-                    let lost = self.connection.as_ref().is_none_or(|connection| connection.ended);
+                    let lost = self.connection.as_ref().is_some_and(|connection| connection.ended);
                     return if lost { Poll::Ready(Err(Broken::Lost)) } else { Poll::Pending };
                 }
                 Poll::Pending => {

@@ -3,54 +3,51 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde_json::value::RawValue;
-
 use super::lenient;
-use crate::json::Node;
+use crate::json::{Index, Node};
 
 /// One document, whole and valid, if need be after it was mended. `Debug` shows only its length.
-pub struct Document<'a>(Cow<'a, str>);
+pub struct Document<'a> {
+    text: Cow<'a, str>,
+    index: &'a Index,
+}
 
 impl fmt::Debug for Document<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Document({} bytes)", self.0.len())
+        write!(f, "Document({} bytes)", self.text.len())
     }
 }
 
 impl<'a> Document<'a> {
-    /// Reads the bytes of one object. `None` if they are none even when read leniently.
-    pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        let strict = std::str::from_utf8(bytes).ok().filter(|text| is_valid(text) && !may_hold_surrogates(bytes));
+    /// Reads the bytes of one object. `None` if they are none even when read leniently. `index` is only lent, so that its room can be
+    /// used for one document after the other.
+    pub fn read(bytes: &'a [u8], index: &'a mut Index) -> Option<Self> {
+        let strict = std::str::from_utf8(bytes).ok();
+        // Only mending tells whether an escape spells half a character.
+        let strict = strict.filter(|text| index.read(text).is_ok() && !index.may_hold_surrogates());
         let text = match strict {
             Some(text) => Cow::Borrowed(text),
             None => Cow::Owned(lenient::mend(bytes)),
         };
-        (Node::of_valid(&text).is_object() && (strict.is_some() || is_valid(&text))).then_some(Document(text))
+        if strict.is_none() {
+            index.read(&text).ok()?;
+        }
+        let document = Document { text, index };
+        document.root().is_object().then_some(document)
     }
 
     /// The object.
     pub fn root(&self) -> Node<'_> {
-        Node::of_valid(&self.0)
+        self.index.root(&self.text)
     }
 
     /// The object, if the document stands in the bytes that it was read from just as it is.
     pub fn borrowed(&self) -> Option<Node<'a>> {
-        match self.0 {
-            Cow::Borrowed(text) => Some(Node::of_valid(text)),
+        match self.text {
+            Cow::Borrowed(text) => Some(self.index.root(text)),
             Cow::Owned(_) => None,
         }
     }
-}
-
-fn is_valid(text: &str) -> bool {
-    serde_json::from_str::<&RawValue>(text).is_ok()
-}
-
-/// Whether an escape may spell half a character (`\ud800` to `\udfff`): only mending tells.
-fn may_hold_surrogates(bytes: &[u8]) -> bool {
-    memchr::memchr_iter(b'\\', bytes).any(|at| {
-        matches!(bytes.get(at + 1..at + 4), Some([b'u', b'd' | b'D', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F']))
-    })
 }
 
 #[cfg(test)]
@@ -58,7 +55,8 @@ mod tests {
     use super::*;
 
     fn content(document: &[u8]) -> String {
-        let document = Document::read(document).unwrap();
+        let mut index = Index::default();
+        let document = Document::read(document, &mut index).unwrap();
         let [content] = document.root().fields(["content"]);
         content.unwrap().text().unwrap().into_owned()
     }
@@ -80,7 +78,7 @@ mod tests {
     #[test]
     fn what_is_no_object_is_none() {
         for document in [&b"{"[..], b"{\"a\":\"", b"<html>", b"", b"{\"a\":1}}", b"[1]", b"\"a\"", b"null"] {
-            assert!(Document::read(document).is_none(), "{document:?}");
+            assert!(Document::read(document, &mut Index::default()).is_none(), "{document:?}");
         }
     }
 }

@@ -12,6 +12,7 @@ use super::dialect::Dialect;
 use super::document::Document;
 use super::framing::{Frame, FramingError, Splitter};
 use super::piece::Piece;
+use crate::json::Index;
 
 /// The largest single event or document of an answer, in bytes: above any that a reply within its own cap needs.
 const FRAME_CAP: usize = 20 * 1024 * 1024;
@@ -57,6 +58,8 @@ pub struct Pieces {
     splitter: Splitter,
     /// What the last step was read from.
     frame: Option<Frame>,
+    /// Where the values of that are.
+    index: Index,
     dialect: Dialect,
     ended: bool,
 }
@@ -79,7 +82,7 @@ pub async fn begin(
     let status = response.status();
     if status.is_success() {
         let splitter = Splitter::new(FRAME_CAP);
-        let pieces = Pieces { response, splitter, frame: None, dialect, ended: false };
+        let pieces = Pieces { response, splitter, frame: None, index: Index::default(), dialect, ended: false };
         return Ok(Answer::Begun(Box::new(pieces)));
     }
     let mut body = BytesMut::new();
@@ -129,7 +132,7 @@ impl Pieces {
             Some(Frame::Done) => Step::Done,
             Some(Frame::Failure(words)) => failed(words),
             Some(Frame::Document(bytes)) => {
-                let document = Document::read(bytes).ok_or(Broken::NotUnderstood)?;
+                let document = Document::read(bytes, &mut self.index).ok_or(Broken::NotUnderstood)?;
                 let plain = self.splitter.is_plain();
                 let piece = match document.borrowed() {
                     Some(root) => self.dialect.decode(root, plain),

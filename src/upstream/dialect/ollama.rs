@@ -322,10 +322,7 @@ pub(super) fn decode(document: Node<'_>) -> Option<Piece<'_>> {
 fn read_calls(tool_calls: Node<'_>) -> Vec<ToolCall> {
     let word = |value: Option<Node<'_>>| value.and_then(Node::text).map(Cow::into_owned).unwrap_or_default();
     let mut calls = Vec::new();
-    tool_calls.each(|call| {
-        if calls.len() == MOST_CALLS {
-            return;
-        }
+    for call in tool_calls.items().into_iter().flatten().take(MOST_CALLS) {
         let [id, function] = call.fields(["id", "function"]);
         let [index, name, arguments] =
             function.map_or([None; 3], |function| function.fields(["index", "name", "arguments"]));
@@ -335,7 +332,7 @@ fn read_calls(tool_calls: Node<'_>) -> Vec<ToolCall> {
             name: word(name),
             arguments: arguments.map(|arguments| arguments.as_json().to_owned()).unwrap_or_default(),
         });
-    });
+    }
     calls
 }
 

@@ -122,14 +122,12 @@ pub(super) fn decode(document: Node<'_>, plain: bool) -> Option<Piece<'_>> {
     // Only the first choice is the answer; a stream of several sends them by turns, told apart by their index.
     let mut no_choice = true;
     let mut first = None;
-    if let Some(choices) = choices {
-        choices.each(|choice| {
-            no_choice = false;
-            let [index] = choice.fields(["index"]);
-            if first.is_none() && index.and_then(Node::number).unwrap_or(0) == 0 {
-                first = Some(choice);
-            }
-        });
+    for choice in choices.and_then(Node::items).into_iter().flatten() {
+        no_choice = false;
+        let [index] = choice.fields(["index"]);
+        if first.is_none() && index.and_then(Node::number).unwrap_or(0) == 0 {
+            first = Some(choice);
+        }
     }
     // An `error` beside choices is one, too; the other keys only count where there is no choice.
     let is_there = |value: Option<Node<'_>>| value.is_some_and(|value| !value.is_blank());
@@ -180,21 +178,18 @@ fn read_content(content: Option<Node<'_>>) -> Option<(Cow<'_, str>, bool)> {
     if let Some(text) = content.text() {
         return Some((text, false));
     }
-    let mut whole = Some(String::new());
+    let mut whole = String::new();
     let mut reasoning = false;
-    let is_array = content.each(|part| {
+    for part in content.items()? {
         let [kind, text] = part.fields(["type", "text"]);
         let kind = kind.and_then(Node::text);
-        if !matches!(kind.as_deref(), None | Some("text" | "output_text")) {
+        if matches!(kind.as_deref(), None | Some("text" | "output_text")) {
+            whole.push_str(&text.unwrap_or(part).text()?);
+        } else {
             reasoning = true;
-            return;
         }
-        match (text.unwrap_or(part).text(), &mut whole) {
-            (Some(text), Some(whole)) => whole.push_str(&text),
-            _ => whole = None,
-        }
-    });
-    Some((Cow::Owned(whole.filter(|_| is_array)?), reasoning))
+    }
+    Some((Cow::Owned(whole), reasoning))
 }
 
 /// The calls of tools in a message, in today's form and in the one before it, which knew a single call without an id.
@@ -209,15 +204,10 @@ fn read_calls(tool_calls: Option<Node<'_>>, function_call: Option<Node<'_>>) -> 
         ToolCall { index, id: word(id), name: word(name), arguments }
     };
     let mut calls = Vec::new();
-    let mut place = 0;
-    if let Some(tool_calls) = tool_calls {
-        tool_calls.each(|call| {
-            if calls.len() < MOST_CALLS {
-                let [index, id, function] = call.fields(["index", "id", "function"]);
-                calls.push(read(index.and_then(Node::number).map_or(place, |index| index as usize), id, function));
-            }
-            place += 1;
-        });
+    let given = tool_calls.and_then(Node::items).into_iter().flatten();
+    for (place, call) in given.take(MOST_CALLS).enumerate() {
+        let [index, id, function] = call.fields(["index", "id", "function"]);
+        calls.push(read(index.and_then(Node::number).map_or(place, |index| index as usize), id, function));
     }
     if let Some(older) = function_call.filter(|call| call.is_object()) {
         calls.push(read(0, None, Some(older)));
