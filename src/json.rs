@@ -10,6 +10,9 @@ use std::fmt;
 /// comes near it.
 const MOST_VALUES: usize = 1 << 20;
 
+/// So many bytes a value has in most documents, at the least: room for as many values is made at once.
+const BYTES_A_VALUE: usize = 32;
+
 /// The parent of the outermost value.
 const NO_PARENT: u32 = u32::MAX;
 
@@ -58,7 +61,8 @@ impl Index {
         if u32::try_from(text.len()).is_err() {
             return Err(Unreadable::TooManyValues);
         }
-        let mut reader = Reader { bytes: text.as_bytes(), at: 0, index: self };
+        self.notes.reserve(text.len() / BYTES_A_VALUE);
+        let mut reader = Reader { bytes: text.as_bytes(), index: self };
         reader.document()
     }
 
@@ -222,197 +226,196 @@ impl<'a> Iterator for Inside<'a> {
     }
 }
 
-/// Goes over a document from its beginning to its end.
+/// Goes over a document from its beginning to its end. The place is handed from step to step rather than kept here: so it stays in a
+/// register.
 struct Reader<'t> {
     bytes: &'t [u8],
-    at: usize,
     index: &'t mut Index,
 }
 
 impl Reader<'_> {
     fn document(&mut self) -> Result<(), Unreadable> {
+        let mut at = 0;
         let mut parent = NO_PARENT;
+        let mut in_object = false;
         loop {
             // A value is due.
-            match self.next_visible() {
-                Some(open @ (b'{' | b'[')) => {
-                    let place = self.note(self.at, parent, false)?;
-                    self.at += 1;
-                    let is_object = open == b'{';
-                    let close = if is_object { b'}' } else { b']' };
-                    parent = place;
-                    if self.next_visible() != Some(close) {
-                        if is_object {
-                            self.key()?;
+            at = self.skip_blank(at);
+            match self.bytes.get(at) {
+                Some(b'"') => at = self.string(at)?,
+                Some(&open @ (b'{' | b'[')) => {
+                    in_object = open == b'{';
+                    parent = self.note(at, at, parent, false)?;
+                    at = self.skip_blank(at + 1);
+                    match self.bytes.get(at) {
+                        Some(b'}') if in_object => {}
+                        Some(b']') if !in_object => {}
+                        _ if in_object => {
+                            at = self.key(at)?;
+                            continue;
                         }
-                        continue;
+                        _ => continue,
                     }
                 }
-                Some(b'"') => self.string()?,
-                Some(b't') => self.word(b"true")?,
-                Some(b'f') => self.word(b"false")?,
-                Some(b'n') => self.word(b"null")?,
-                Some(b'-' | b'0'..=b'9') => self.number()?,
+                Some(b'n') => at = self.word(at, b"null")?,
+                Some(b'-' | b'0'..=b'9') => at = self.number(at)?,
+                Some(b'f') => at = self.word(at, b"false")?,
+                Some(b't') => at = self.word(at, b"true")?,
                 _ => return Err(Unreadable::NotJson),
             }
             // A value has ended, and perhaps what holds it.
             loop {
-                let next = self.next_visible();
+                at = self.skip_blank(at);
+                let next = self.bytes.get(at);
                 if parent == NO_PARENT {
                     return if next.is_none() { Ok(()) } else { Err(Unreadable::NotJson) };
                 }
-                let is_object = self.bytes.get(self.index.notes[parent as usize].begin as usize) == Some(&b'{');
-                self.at += 1;
                 match next {
-                    Some(b',') if is_object => {
-                        self.next_visible();
-                        self.key()?;
+                    Some(b',') if in_object => {
+                        at = self.skip_blank(at + 1);
+                        at = self.key(at)?;
                         break;
                     }
-                    Some(b',') => break,
-                    Some(b'}') if is_object => parent = self.close(parent),
-                    Some(b']') if !is_object => parent = self.close(parent),
+                    Some(b',') => {
+                        at += 1;
+                        break;
+                    }
+                    Some(b'}') if in_object => {}
+                    Some(b']') if !in_object => {}
                     _ => return Err(Unreadable::NotJson),
                 }
+                at += 1;
+                parent = self.close(parent, at);
+                let begin = self.index.notes.get(parent as usize).map(|note| note.begin as usize);
+                in_object = begin.is_some_and(|begin| self.bytes.get(begin) == Some(&b'{'));
             }
         }
     }
 
-    /// Notes a value that begins there and ends here, or that is open yet.
-    fn note(&mut self, begin: usize, size: u32, escaped: bool) -> Result<u32, Unreadable> {
+    /// Notes a value. Both of its ends fit: the length of the document was looked at.
+    fn note(&mut self, begin: usize, end: usize, size: u32, escaped: bool) -> Result<u32, Unreadable> {
         let place = self.index.notes.len();
         if place == MOST_VALUES {
             return Err(Unreadable::TooManyValues);
         }
-        // Both fit: the length of the document was looked at.
-        self.index.notes.push(Note { begin: begin as u32, end: self.at as u32, size, escaped });
+        self.index.notes.push(Note { begin: begin as u32, end: end as u32, size, escaped });
         Ok(place as u32)
     }
 
-    /// Notes that an object or array ends here; gives the one that holds it.
-    fn close(&mut self, place: u32) -> u32 {
+    /// Notes where an object or array ends; gives the one that holds it.
+    fn close(&mut self, place: u32, end: usize) -> u32 {
         let size = self.index.notes.len() as u32 - place;
         let note = &mut self.index.notes[place as usize];
-        note.end = self.at as u32;
+        note.end = end as u32;
         std::mem::replace(&mut note.size, size)
     }
 
-    /// The next byte that is no white space, without going past it.
-    fn next_visible(&mut self) -> Option<u8> {
-        loop {
-            match self.bytes.get(self.at) {
-                Some(b' ' | b'\n' | b'\t' | b'\r') => self.at += 1,
-                next => return next.copied(),
-            }
+    fn skip_blank(&self, mut at: usize) -> usize {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.bytes.get(at) {
+            at += 1;
         }
+        at
     }
 
-    /// A key and its colon.
-    fn key(&mut self) -> Result<(), Unreadable> {
-        if self.bytes.get(self.at) != Some(&b'"') {
+    /// A key and its colon; gives the place behind them, as all of these do.
+    fn key(&mut self, at: usize) -> Result<usize, Unreadable> {
+        if self.bytes.get(at) != Some(&b'"') {
             return Err(Unreadable::NotJson);
         }
-        self.string()?;
-        if self.next_visible() != Some(b':') {
-            return Err(Unreadable::NotJson);
-        }
-        self.at += 1;
-        Ok(())
+        let end = self.string(at)?;
+        let colon = self.skip_blank(end);
+        if self.bytes.get(colon) == Some(&b':') { Ok(colon + 1) } else { Err(Unreadable::NotJson) }
     }
 
-    fn string(&mut self) -> Result<(), Unreadable> {
-        let begin = self.at;
+    fn string(&mut self, begin: usize) -> Result<usize, Unreadable> {
         let mut escaped = false;
-        self.at += 1;
+        let mut at = begin + 1;
         loop {
-            self.at += plain_length(self.bytes.get(self.at..).unwrap_or_default());
-            match self.bytes.get(self.at) {
+            at = end_of_plain(self.bytes, at);
+            match self.bytes.get(at) {
                 Some(b'"') => {
-                    self.at += 1;
-                    self.note(begin, 1, escaped)?;
-                    return Ok(());
+                    self.note(begin, at + 1, 1, escaped)?;
+                    return Ok(at + 1);
                 }
                 Some(b'\\') => {
                     escaped = true;
-                    self.escape()?;
+                    at = self.escape(at)?;
                 }
                 _ => return Err(Unreadable::NotJson),
             }
         }
     }
 
-    fn escape(&mut self) -> Result<(), Unreadable> {
-        match self.bytes.get(self.at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+    fn escape(&mut self, at: usize) -> Result<usize, Unreadable> {
+        match self.bytes.get(at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
             Some(b'u') => {
-                let digits = self.bytes.get(self.at + 2..self.at + 6).ok_or(Unreadable::NotJson)?;
+                let digits = self.bytes.get(at + 2..at + 6).ok_or(Unreadable::NotJson)?;
                 if !digits.iter().all(u8::is_ascii_hexdigit) {
                     return Err(Unreadable::NotJson);
                 }
-                self.index.may_hold_surrogates |= matches!(digits[0] | 0x20, b'd') && digits[1] >= b'8';
-                self.at += 6;
+                self.index.may_hold_surrogates |= matches!(digits[0], b'd' | b'D') && digits[1] >= b'8';
+                Ok(at + 6)
             }
-            _ => return Err(Unreadable::NotJson),
+            _ => Err(Unreadable::NotJson),
         }
-        Ok(())
     }
 
-    fn word(&mut self, word: &[u8]) -> Result<(), Unreadable> {
-        if !self.bytes[self.at..].starts_with(word) {
+    fn word(&mut self, begin: usize, word: &[u8]) -> Result<usize, Unreadable> {
+        let end = begin + word.len();
+        if self.bytes.get(begin..end) != Some(word) {
             return Err(Unreadable::NotJson);
         }
-        let begin = self.at;
-        self.at += word.len();
-        self.note(begin, 1, false)?;
-        Ok(())
+        self.note(begin, end, 1, false)?;
+        Ok(end)
     }
 
-    fn number(&mut self) -> Result<(), Unreadable> {
-        let begin = self.at;
-        self.skip(|byte| byte == b'-', 1);
-        if self.skip(|byte| byte == b'0', 1) == 0 && self.skip(|byte| byte.is_ascii_digit(), usize::MAX) == 0 {
-            return Err(Unreadable::NotJson);
+    fn number(&mut self, begin: usize) -> Result<usize, Unreadable> {
+        let digits = |from: usize| {
+            let end = self.skip_digits(from);
+            if end > from { Ok(end) } else { Err(Unreadable::NotJson) }
+        };
+        let mut at = begin + usize::from(self.bytes.get(begin) == Some(&b'-'));
+        at = if self.bytes.get(at) == Some(&b'0') { at + 1 } else { digits(at)? };
+        if self.bytes.get(at) == Some(&b'.') {
+            at = digits(at + 1)?;
         }
-        if self.skip(|byte| byte == b'.', 1) == 1 && self.skip(|byte| byte.is_ascii_digit(), usize::MAX) == 0 {
-            return Err(Unreadable::NotJson);
+        if let Some(b'e' | b'E') = self.bytes.get(at) {
+            at += 1;
+            at = digits(at + usize::from(matches!(self.bytes.get(at), Some(b'+' | b'-'))))?;
         }
-        if self.skip(|byte| matches!(byte, b'e' | b'E'), 1) == 1 {
-            self.skip(|byte| matches!(byte, b'+' | b'-'), 1);
-            if self.skip(|byte| byte.is_ascii_digit(), usize::MAX) == 0 {
-                return Err(Unreadable::NotJson);
-            }
-        }
-        self.note(begin, 1, false)?;
-        Ok(())
+        self.note(begin, at, 1, false)?;
+        Ok(at)
     }
 
-    /// Goes past bytes of a kind, so many at most; says how many there were.
-    fn skip(&mut self, is_one: impl Fn(u8) -> bool, most: usize) -> usize {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let count = rest.iter().take(most).take_while(|byte| is_one(**byte)).count();
-        self.at += count;
-        count
+    fn skip_digits(&self, mut at: usize) -> usize {
+        while self.bytes.get(at).is_some_and(u8::is_ascii_digit) {
+            at += 1;
+        }
+        at
     }
 }
 
-/// How many bytes of a string stand before the next quote, backslash or control character, or before its end.
-fn plain_length(rest: &[u8]) -> usize {
+/// The place of the next quote, backslash or control character of a string, or of its end.
+#[inline]
+fn end_of_plain(bytes: &[u8], mut at: usize) -> usize {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     // Sets the high bit of each byte that is 0; of those above the lowest such byte, some others, too.
     let zeros = |eight: u64| eight.wrapping_sub(EACH) & !eight;
-    let (eights, _) = rest.as_chunks::<8>();
-    for (index, eight) in eights.iter().enumerate() {
+    while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let eight = u64::from_le_bytes(*eight);
         let control = eight.wrapping_sub(EACH * 0x20) & !eight;
         let found = (control | zeros(eight ^ (EACH * 0x22)) | zeros(eight ^ (EACH * 0x5c))) & HIGH;
         if found != 0 {
-            return index * 8 + found.trailing_zeros() as usize / 8;
+            return at + found.trailing_zeros() as usize / 8;
         }
+        at += 8;
     }
-    let begin = eights.len() * 8;
-    let is_plain = |byte: &u8| !matches!(byte, 0..0x20 | b'"' | b'\\');
-    begin + rest[begin..].iter().take_while(|byte| is_plain(byte)).count()
+    while bytes.get(at).is_some_and(|byte| !matches!(byte, 0..0x20 | b'"' | b'\\')) {
+        at += 1;
+    }
+    at
 }
 
 #[cfg(test)]

@@ -3,18 +3,23 @@
 //! Nearly all of a large body is the base64 of pictures. It is looked at once, at memory speed; what the JSON reader then goes
 //! over several times, for objects within objects, is short.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 /// Strings of more bytes than this are taken out.
 const LONGEST_LEFT_IN: usize = 1024;
 
+/// A body of no more bytes than this is its own short form: looking for long strings costs more than they do.
+const SHORT_ENOUGH: usize = 16 * 1024;
+
 /// A body and its short form. The short form is valid JSON exactly if the body is: the strings that were taken out are checked
 /// here, and an empty string stands in the place of each.
 pub(super) struct Abridged<'a> {
     body: &'a Bytes,
-    /// `None`: nothing was taken out, so the body is its own short form.
-    short: Option<String>,
+    /// The body itself if nothing was taken out.
+    short: Cow<'a, str>,
     cuts: Vec<Cut>,
 }
 
@@ -30,14 +35,15 @@ struct Cut {
 impl<'a> Abridged<'a> {
     /// Takes the long strings out of a body. `None` if it is not UTF-8, or if one of those strings is no JSON string.
     pub(super) fn of(body: &'a Bytes) -> Option<Self> {
-        Self::leaving_in(body, LONGEST_LEFT_IN)
+        let longest = if body.len() <= SHORT_ENOUGH { SHORT_ENOUGH } else { LONGEST_LEFT_IN };
+        Self::leaving_in(body, longest)
     }
 
     fn leaving_in(body: &'a Bytes, longest: usize) -> Option<Self> {
         let mut short = Vec::new();
         let mut cuts = Vec::new();
         let mut copied = 0;
-        let mut at = 0;
+        let mut at = if body.len() <= longest { body.len() } else { 0 };
         while let Some(quote) = memchr::memchr(b'"', &body[at..]) {
             let begin = at + quote + 1;
             let inside = Inside::of(&body[begin..]);
@@ -57,25 +63,20 @@ impl<'a> Abridged<'a> {
             copied = begin + inside.length;
         }
         if cuts.is_empty() {
-            std::str::from_utf8(body).ok()?;
-            return Some(Abridged { body, short: None, cuts });
+            return Some(Abridged { body, short: Cow::Borrowed(std::str::from_utf8(body).ok()?), cuts });
         }
         short.extend_from_slice(&body[copied..]);
-        Some(Abridged { body, short: Some(String::from_utf8(short).ok()?), cuts })
+        Some(Abridged { body, short: Cow::Owned(String::from_utf8(short).ok()?), cuts })
     }
 
     /// The short form.
     pub(super) fn text(&self) -> &str {
-        match &self.short {
-            Some(short) => short,
-            // It was checked when this was made.
-            None => std::str::from_utf8(self.body).unwrap_or_default(),
-        }
+        &self.short
     }
 
     /// The string literal of the body, quotes included, in whose place this one stands in the short form.
     pub(super) fn literal(&self, short: &str) -> Bytes {
-        let Some(text) = &self.short else { return self.body.slice_ref(short.as_bytes()) };
+        let Cow::Owned(text) = &self.short else { return self.body.slice_ref(short.as_bytes()) };
         let inside = short.as_ptr() as usize - text.as_ptr() as usize + 1;
         let before = self.cuts.partition_point(|cut| cut.at < inside);
         // Up to there the body is longer by what was taken out.

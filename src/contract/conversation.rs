@@ -185,7 +185,7 @@ impl MessageReader<'_> {
     }
 
     fn text(&self, literal: Node<'_>) -> Result<Text, Failure> {
-        Text::from_literal(&self.body.literal(literal.as_json()))
+        Text::from_literal(self.body.literal(literal.as_json()))
             .ok_or_else(|| self.malformed("a text holds an escape that is no Unicode character"))
     }
 

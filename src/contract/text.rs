@@ -1,6 +1,6 @@
 //! Text as it stood in the request body: a JSON string that is passed on without being decoded.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
 /// The inside of a JSON string (without its quotes), borrowed from the request body.
 ///
@@ -19,14 +19,16 @@ impl Text {
     /// Takes a raw JSON string literal of the body, quotes included.
     ///
     /// `None` if an escape of it is a lone surrogate, which is no text: strict JSON readers downstream refuse it.
-    pub(super) fn from_literal(literal: &Bytes) -> Option<Self> {
+    pub(super) fn from_literal(mut literal: Bytes) -> Option<Self> {
         let inside = literal.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
         let may_hold_surrogates =
             memchr::memchr_iter(b'\\', inside).any(|escape| inside.get(escape + 1) == Some(&b'u'));
-        if may_hold_surrogates && serde_json::from_slice::<String>(literal).is_err() {
+        if may_hold_surrogates && serde_json::from_slice::<String>(&literal).is_err() {
             return None;
         }
-        Some(Text(literal.slice_ref(inside)))
+        literal.advance(1);
+        literal.truncate(literal.len() - 1);
+        Some(Text(literal))
     }
 
     /// Text that does not come from a request.
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     fn text(literal: &str) -> Option<Text> {
-        Text::from_literal(&Bytes::copy_from_slice(literal.as_bytes()))
+        Text::from_literal(Bytes::copy_from_slice(literal.as_bytes()))
     }
 
     #[test]

@@ -49,32 +49,24 @@ fn only_get(route: MethodRouter<Arc<Adapter>>) -> MethodRouter<Arc<Adapter>> {
     route.head(wrong_method).fallback(wrong_method)
 }
 
-/// From the outside in: a panic becomes an answer; a body that nobody read announces the end of its connection; then the token;
-/// and only behind it axum looks at the path and the method.
+/// From the outside in: a panic becomes an answer; then the token; and only behind it axum looks at the path and the method.
 fn guarded(routes: Router<Arc<Adapter>>, adapter: Arc<Adapter>) -> Router {
     routes
         .fallback(|| async { answer_failure(&Failure::unknown_path()) })
-        .layer(middleware::from_fn_with_state(Arc::clone(&adapter), check_token))
-        .layer(middleware::from_fn(announce_unread_body))
+        .layer(middleware::from_fn_with_state(Arc::clone(&adapter), at_the_door))
         .layer(CatchPanicLayer::custom(answer_panic))
         .with_state(adapter)
-}
-
-async fn check_token(State(adapter): State<Arc<Adapter>>, request: Request, next: Next) -> Response<Body> {
-    if adapter.service().guard.admits(request.headers()) {
-        next.run(request).await
-    } else {
-        answer_failure(&Failure::unauthorized())
-    }
 }
 
 /// Marks an answer whose request body was read to its end: its connection can take another request.
 #[derive(Debug, Clone, Copy)]
 struct BodyWasRead;
 
-async fn announce_unread_body(request: Request, next: Next) -> Response<Body> {
+/// Checks the token; a body that nobody read announces the end of its connection.
+async fn at_the_door(State(adapter): State<Arc<Adapter>>, request: Request, next: Next) -> Response<Body> {
     let has_body = !request.body().is_end_stream();
-    let mut response = next.run(request).await;
+    let admitted = adapter.service().guard.admits(request.headers());
+    let mut response = if admitted { next.run(request).await } else { answer_failure(&Failure::unauthorized()) };
     if has_body && response.extensions().get::<BodyWasRead>().is_none() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -136,7 +128,8 @@ async fn run_turn(adapter: &Adapter, service: &Service, received: Received) -> R
         let conversation = Conversation::parse(&received.body, service.settings.limits.image)?;
         record.messages = conversation.messages.len();
         record.images = conversation.image_count();
-        let turn = service.turns.run(conversation, since, &mut record);
+        // In a place of its own: it is large, and what stands around it is moved several times on its way here.
+        let turn = Box::pin(service.turns.run(conversation, since, &mut record));
         let shutting_down = || Failure::overloaded("this adapter is shutting down");
         let reply = adapter.stopping_turns.run_until_cancelled(turn).await.ok_or_else(shutting_down)??;
         let body = reply.to_json();

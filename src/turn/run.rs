@@ -144,7 +144,7 @@ impl Run<'_> {
                 }
                 Attempt::NoAnswer(NoAnswer::Refused(refusal)) => {
                     let Some(mend) = Mend::after(refusal.meaning, &asked_for, &tried) else {
-                        return Err(self.refused(refusal.meaning, circumstances).await.into());
+                        return Err(Box::pin(self.refused(refusal.meaning, circumstances)).await.into());
                     };
                     debug!(mend = mend.as_str(), "the model server refused; mending");
                     tried.push(mend);

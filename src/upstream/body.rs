@@ -8,8 +8,13 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 
+use crate::contract::Conversation;
+
 /// Slices shorter than this are copied beside their neighbours: a frame of their own costs more than the copy.
 const WORTH_A_SLICE: usize = 1024;
+
+/// Bytes that stand around the text of a message, about.
+const AROUND_A_MESSAGE: usize = 40;
 
 /// A request body under construction, and then on its way. Its length is known, so it is never sent chunked
 /// (mlx-lm and llamafile refuse that).
@@ -27,6 +32,13 @@ impl std::fmt::Debug for SlicedBody {
 }
 
 impl SlicedBody {
+    /// A body in which a conversation is to be written, without its pictures.
+    pub fn with_room_for(conversation: &Conversation) -> Self {
+        let around = AROUND_A_MESSAGE * (conversation.messages.len() + 10);
+        let text = conversation.text_bytes().min(WORTH_A_SLICE * conversation.messages.len());
+        SlicedBody { literal: BytesMut::with_capacity(around + text), ..SlicedBody::default() }
+    }
+
     /// Appends text of our own.
     pub fn literal(&mut self, text: &str) {
         self.literal.extend_from_slice(text.as_bytes());

@@ -56,6 +56,8 @@ pub struct Client {
     http: reqwest::Client,
     turns: Connections,
     base: Url,
+    /// What stands before the path of every route: of a server behind a front, mostly.
+    prefix: String,
 }
 
 impl std::fmt::Debug for Client {
@@ -108,14 +110,14 @@ impl Client {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let address = http::Uri::try_from(&settings.url[Position::BeforeScheme..Position::AfterPort])
             .map_err(|_| refused("url: it is no address of a server"))?;
-        Ok(Client { http, turns: Connections::new(address, headers, tls, connect), base: settings.url.clone() })
+        let prefix = settings.url.path().trim_end_matches('/').to_owned();
+        Ok(Client { http, turns: Connections::new(address, headers, tls, connect), base: settings.url.clone(), prefix })
     }
 
     fn url(&self, path: &str) -> Url {
         let mut url = self.base.clone();
-        let prefix = url.path().trim_end_matches('/').to_owned();
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-        url.set_path(&format!("{prefix}{path}"));
+        url.set_path(&format!("{}{path}", self.prefix));
         url.set_query(query);
         url
     }
@@ -179,7 +181,7 @@ impl Client {
     /// # Errors
     /// No connection, or no head of an answer. There is no clock here: the turn has the only one.
     pub async fn post(&self, path: &str, body: SlicedBody, keep: bool) -> Result<Response, Broken> {
-        let path = PathAndQuery::try_from(self.url(path).path()).map_err(|_| Broken::NotUnderstood)?;
+        let path = PathAndQuery::try_from(format!("{}{path}", self.prefix)).map_err(|_| Broken::NotUnderstood)?;
         self.turns.ask(path, body.finish(), keep).await
     }
 }

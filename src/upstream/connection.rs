@@ -96,7 +96,7 @@ impl Connections {
                 Err(Unanswered::Lost) => return Err(Broken::Lost),
             }
         }
-        self.open().await?.ask(question, kept).await.map_err(|_| Broken::Lost)
+        Box::pin(self.open()).await?.ask(question, kept).await.map_err(|_| Broken::Lost)
     }
 
     async fn open(&self) -> Result<Box<Connection>, Broken> {

@@ -261,17 +261,21 @@ impl DocumentState {
             }
         }
         while let Some(&byte) = buffer.get(*scanned) {
-            *scanned += 1;
-            if self.in_string {
-                match byte {
-                    _ if self.escaped => self.escaped = false,
-                    b'\\' => self.escaped = true,
+            if self.in_string && !self.escaped {
+                let Some(plain) = memchr::memchr2(b'"', b'\\', &buffer[*scanned..]) else {
+                    *scanned = buffer.len();
+                    return Ok(None);
+                };
+                *scanned += plain + 1;
+                match buffer[*scanned - 1] {
                     b'"' => self.in_string = false,
-                    _ => {}
+                    _ => self.escaped = true,
                 }
                 continue;
             }
+            *scanned += 1;
             match byte {
+                _ if self.escaped => self.escaped = false,
                 b'"' => self.in_string = true,
                 b'{' | b'[' => self.depth += 1,
                 b'}' | b']' => {

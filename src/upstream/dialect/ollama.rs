@@ -160,7 +160,7 @@ fn cache_bytes_a_token(number: &impl Fn(&str) -> Option<u64>) -> Option<u64> {
 /// Writes the request. `truncate: false` makes an overflow an honest refusal; the context is the same for every turn,
 /// since a value that differs from the loaded one makes Ollama load the model anew; the other options do not.
 pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
-    let mut body = SlicedBody::default();
+    let mut body = SlicedBody::with_room_for(question.conversation);
     body.literal("{\"model\":");
     body.json(&question.model);
     body.literal(",\"messages\":[");

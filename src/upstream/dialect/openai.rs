@@ -17,7 +17,7 @@ pub(super) const CHAT: &str = "/v1/chat/completions";
 /// Writes the request. Only what the contract and the settings define goes out; an array of parts only where there is a picture, because
 /// Ollama's `/v1` tears an array into one message a part.
 pub(super) fn encode(question: &Question<'_>) -> SlicedBody {
-    let mut body = SlicedBody::default();
+    let mut body = SlicedBody::with_room_for(question.conversation);
     body.literal("{\"model\":");
     body.json(&question.model);
     body.literal(",\"messages\":[");
@@ -124,9 +124,9 @@ pub(super) fn decode(document: Node<'_>, plain: bool) -> Option<Piece<'_>> {
     let mut first = None;
     for choice in choices.and_then(Node::items).into_iter().flatten() {
         no_choice = false;
-        let [index] = choice.fields(["index"]);
-        if first.is_none() && index.and_then(Node::number).unwrap_or(0) == 0 {
-            first = Some(choice);
+        if first.is_none() {
+            let [index, fields @ ..] = choice.fields(["index", "error", "delta", "message", "finish_reason"]);
+            first = (index.and_then(Node::number).unwrap_or(0) == 0).then_some(fields);
         }
     }
     // An `error` beside choices is one, too; the other keys only count where there is no choice.
@@ -139,8 +139,7 @@ pub(super) fn decode(document: Node<'_>, plain: bool) -> Option<Piece<'_>> {
         return None;
     }
     let mut piece = Piece { id: id.and_then(short_word), usage: usage.and_then(read_usage), ..Piece::default() };
-    let Some(choice) = first else { return Some(piece) };
-    let [error, delta, message, finish_reason] = choice.fields(["error", "delta", "message", "finish_reason"]);
+    let Some([error, delta, message, finish_reason]) = first else { return Some(piece) };
     if is_there(error) {
         return None;
     }
@@ -227,8 +226,9 @@ fn read_usage(usage: Node<'_>) -> Option<Usage> {
 /// An id short and clean enough for the app to keep it.
 fn short_word(id: Node<'_>) -> Option<Cow<'_, str>> {
     let word = id.text()?;
-    let clean = !word.is_empty() && word.chars().count() <= 200 && !word.chars().any(char::is_control);
-    clean.then_some(word)
+    let is_short = word.len() <= 200 || word.chars().count() <= 200;
+    let is_clean = word.bytes().all(|byte| byte.is_ascii_graphic()) || !word.chars().any(char::is_control);
+    (!word.is_empty() && is_short && is_clean).then_some(word)
 }
 
 /// The list of models as a server gives it.
