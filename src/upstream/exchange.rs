@@ -11,6 +11,7 @@ use super::connection::Response;
 use super::dialect::Dialect;
 use super::document::Document;
 use super::framing::{Frame, FramingError, Splitter};
+use super::pattern::Pattern;
 use super::piece::Piece;
 use crate::json::Index;
 
@@ -60,6 +61,8 @@ pub struct Pieces {
     frame: Option<Frame>,
     /// Where the values of that are.
     index: Index,
+    /// What the document before it was like.
+    pattern: Pattern,
     dialect: Dialect,
     ended: bool,
 }
@@ -82,7 +85,7 @@ pub async fn begin(
     let status = response.status();
     if status.is_success() {
         let splitter = Splitter::new(FRAME_CAP);
-        let pieces = Pieces { response, splitter, frame: None, index: Index::default(), dialect, ended: false };
+        let pieces = Pieces { response, splitter, frame: None, index: Index::default(), pattern: Pattern::default(), dialect, ended: false };
         return Ok(Answer::Begun(Box::new(pieces)));
     }
     let mut body = BytesMut::new();
@@ -132,12 +135,18 @@ impl Pieces {
             Some(Frame::Done) => Step::Done,
             Some(Frame::Failure(words)) => failed(words),
             Some(Frame::Document(bytes)) => {
+                if let Some(text) = self.pattern.text_of(bytes) {
+                    return Ok(Some(Step::Piece(Piece { text, ..Piece::default() })));
+                }
                 let document = Document::read(bytes, &mut self.index).ok_or(Broken::NotUnderstood)?;
                 let plain = self.splitter.is_plain();
                 let piece = match document.borrowed() {
                     Some(root) => self.dialect.decode(root, plain),
                     None => self.dialect.decode(document.root(), plain).map(Piece::into_owned),
                 };
+                if let Some(piece) = &piece {
+                    self.pattern.learn(bytes, piece);
+                }
                 piece.map_or_else(|| failed(bytes), Step::Piece)
             }
         }))

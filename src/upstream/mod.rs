@@ -11,6 +11,7 @@ pub mod exchange;
 pub mod framing;
 pub mod lenient;
 pub mod pace;
+pub mod pattern;
 pub mod piece;
 pub mod tls;
 
