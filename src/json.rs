@@ -487,9 +487,12 @@ mod tests {
 
     #[test]
     fn half_a_character_is_noticed_however_it_is_written() {
-        for (text, may) in
-            [(r#"["\ud83c"]"#, true), (r#"["\uDFFF"]"#, true), (r#"["\ud7ff\ue000"]"#, false), (r#"["\\ud800"]"#, false)]
-        {
+        for (text, may) in [
+            (r#"["\ud83c"]"#, true),
+            (r#"["\uDFFF"]"#, true),
+            (r#"["\ud7ff\ue000"]"#, false),
+            (r#"["\\ud800"]"#, false),
+        ] {
             assert_eq!(read(text).unwrap().may_hold_surrogates(), may, "{text}");
         }
     }

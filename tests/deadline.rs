@@ -318,15 +318,83 @@ fn row_149_a_turn_that_may_have_started_is_never_sent_again() {
     }
 }
 
+/// On how many connections turns came.
+fn connections(upstream: &ScriptedUpstream) -> usize {
+    upstream.chats().iter().map(|chat| chat.connection).collect::<std::collections::HashSet<_>>().len()
+}
+
 #[test]
-fn row_149_each_turn_has_a_connection_of_its_own_so_none_is_lost_in_one_that_is_being_closed() {
+fn row_149_a_connection_that_the_server_keeps_is_used_for_the_next_turn_and_not_for_long() {
     let upstream = ScriptedUpstream::start();
+    let weir = Weir::in_front_of(&upstream);
+    for script in [Script::text(REPLY), Script::refusal(400, "no"), Script::text(REPLY)] {
+        upstream.next(script);
+        weir.ok("hi");
+    }
+    assert_eq!((upstream.chat_count(), connections(&upstream)), (3, 1));
+    let answered = Instant::now();
+    // uvicorn, cpp-httplib and LM Studio hang up after 5 s.
+    let idle = upstream.wait_closed(2) - answered;
+    assert!(idle > Duration::from_secs(2), "{idle:?}");
+}
+
+#[test]
+fn row_149_toward_llama_server_each_turn_has_a_connection_of_its_own_since_it_hangs_up_without_a_word() {
+    let upstream = ScriptedUpstream::llamacpp(false);
     let weir = Weir::in_front_of(&upstream);
     for _ in 0..3 {
         weir.ok("hi").assert_reply(REPLY);
     }
-    let connections: std::collections::HashSet<usize> = upstream.chats().iter().map(|chat| chat.connection).collect();
-    assert_eq!(connections.len(), 3);
+    assert_eq!(connections(&upstream), 3);
+    assert!(upstream.chats().iter().all(|chat| chat.header("connection") == Some("close")));
+}
+
+#[test]
+fn row_149_a_turn_that_met_a_connection_just_being_closed_is_sent_once_more_on_a_new_one() {
+    for closing in [Script::close_at_once(), Script::reset()] {
+        let upstream = ScriptedUpstream::start();
+        let weir = Weir::in_front_of(&upstream);
+        weir.ok("one").assert_reply(REPLY);
+        upstream.next(closing.clone());
+        weir.ok("two").assert_reply(REPLY);
+        assert_eq!((upstream.chat_count(), connections(&upstream)), (3, 2));
+        upstream.always(closing);
+        weir.ok("three").assert_error(502, "upstream_failure");
+        assert_eq!(upstream.chat_count(), 5, "only once");
+    }
+}
+
+#[test]
+fn row_149_a_turn_that_was_given_up_on_a_kept_connection_is_not_sent_again_once_it_may_have_begun() {
+    let given_up = [
+        // Nobody takes more than a second to close a connection that is closed already.
+        Script::close_at_once().later(Duration::from_millis(1_500)),
+        Script::raw(b"HTTP/1.1 102 Processing\r\n\r\n"),
+        Script::raw(b"H"),
+        Script::close_mid_body(),
+        Script::reset_mid_body(),
+    ];
+    for script in given_up {
+        let upstream = ScriptedUpstream::start();
+        let weir = Weir::in_front_of(&upstream);
+        weir.ok("one").assert_reply(REPLY);
+        upstream.next(script);
+        weir.ok("two").assert_error(502, "upstream_failure");
+        assert_eq!((upstream.chat_count(), connections(&upstream)), (2, 1));
+    }
+}
+
+#[test]
+fn row_149_what_is_left_of_an_answer_is_never_taken_for_the_next_one() {
+    let upstream = ScriptedUpstream::start();
+    let weir = Weir::in_front_of(&upstream);
+    let whole = Script::text("the first").for_request(&upstream.requests()[0]);
+    let Some(Step::Send(bytes)) = whole.first() else { panic!("a script of one step") };
+    // The same answer twice, as a server does that answers a request which nobody made.
+    upstream.next(Script::steps(vec![Step::Send([&bytes[..], &bytes[..]].concat())]));
+    weir.ok("one").assert_reply("the first");
+    weir.ok("two").assert_reply(REPLY);
+    assert_eq!(connections(&upstream), 2);
 }
 
 #[test]

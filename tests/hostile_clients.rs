@@ -23,7 +23,7 @@ impl House {
         let good = Script::text(REPLY);
         upstream.always(Script::from_fn(move |request| {
             let mut steps = good.for_request(request);
-            steps.push(Step::Close);
+            announce_close(&mut steps);
             steps
         }));
         upstream.close_after_discovery();

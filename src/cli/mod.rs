@@ -112,6 +112,7 @@ impl From<SettingsError> for CommandError {
 /// Runs one command and turns what became of it into words and an exit code: 0, 2 for a configuration error, 1 otherwise.
 pub fn run(arguments: Arguments) -> ExitCode {
     observe::quiet_panics();
+    // One thread: a turn that wakes another thread for each of its steps costs more than it gains (docs/performance.md).
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

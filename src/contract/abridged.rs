@@ -139,7 +139,7 @@ mod tests {
         let escaped = format!("{}\\\"\\u00e9é\\\\", "y\\/".repeat(1000));
         let json = format!("[\"a\", \"{long}\", 7, \"\", \"{escaped}\",\"b\\\"\" , \"{long}\", \"é\"]");
         let body = Bytes::from(json.clone());
-        let abridged = Abridged::of(&body).unwrap();
+        let abridged = Abridged::leaving_in(&body, LONGEST_LEFT_IN).unwrap();
         assert_eq!(abridged.text(), "[\"a\", \"\", 7, \"\", \"\",\"b\\\"\" , \"\", \"é\"]");
         let found: Vec<Bytes> = literals(abridged.text()).into_iter().map(|short| abridged.literal(short)).collect();
         assert_eq!(found, literals(&json));
@@ -155,7 +155,8 @@ mod tests {
 
     /// Whether the body, or what is left of it, is no JSON.
     fn is_refused(body: impl Into<Bytes>) -> bool {
-        Abridged::of(&body.into()).is_none_or(|short| serde_json::from_str::<&RawValue>(short.text()).is_err())
+        Abridged::leaving_in(&body.into(), LONGEST_LEFT_IN)
+            .is_none_or(|short| serde_json::from_str::<&RawValue>(short.text()).is_err())
     }
 
     #[test]

@@ -7,8 +7,8 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::contract::{FinishReason, Usage};
-use crate::upstream::classify::{Classifier, Meaning};
 use crate::upstream::broken::Broken;
+use crate::upstream::classify::{Classifier, Meaning};
 use crate::upstream::exchange::{Pieces, Refusal, Step};
 use crate::upstream::piece::{End, MOST_CALLS, Piece, ToolCall};
 

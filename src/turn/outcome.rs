@@ -1,8 +1,8 @@
 //! What a failure of a backend is for the phone: meaning in, status and code out.
 
 use crate::contract::Failure;
-use crate::upstream::classify::Meaning;
 use crate::upstream::broken::Broken;
+use crate::upstream::classify::Meaning;
 
 /// What of the request decides how a failure is told.
 #[derive(Debug, Clone, Copy)]

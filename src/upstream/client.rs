@@ -89,8 +89,7 @@ impl Client {
             trust_only(authorities.unwrap_or_default())
                 .ok_or_else(|| refused("ca_file: it holds no certificate that can be used as an authority"))?
         } else {
-            trust_the_system()
-                .ok_or_else(|| refused("the system's TLS certificates could not be read; set ca_file"))?
+            trust_the_system().ok_or_else(|| refused("the system's TLS certificates could not be read; set ca_file"))?
         };
         let http = reqwest::Client::builder()
             .no_proxy()

@@ -39,6 +39,10 @@ const STALE_WITHIN: Duration = Duration::from_secs(1);
 /// How long the rest of an answer that is whole is listened to, so that its connection can be used again.
 const END_OF_AN_ANSWER: Duration = Duration::from_secs(1);
 
+/// So many bytes of an answer are taken at a stretch where they come faster than they are read: then the others have a turn, and the
+/// clocks are looked at.
+const AT_A_STRETCH: usize = 64 * 1024;
+
 /// The most that such a rest may have, in bytes.
 const LONGEST_END: usize = 64 * 1024;
 
@@ -99,7 +103,7 @@ impl Connections {
         Box::pin(self.open()).await?.ask(question, kept).await.map_err(|_| Broken::Lost)
     }
 
-    async fn open(&self) -> Result<Box<Connection>, Broken> {
+    async fn open(&self) -> Result<Connection, Broken> {
         let opening = self.opener.clone().oneshot(self.address.clone());
         let socket = match tokio::time::timeout(self.patience, opening).await {
             Ok(socket) => socket.map_err(|error| Broken::NotConnected(Obstacle::of(&*error)))?,
@@ -108,14 +112,14 @@ impl Connections {
         let heard = Arc::new(AtomicBool::new(false));
         let socket = HearingSocket { socket: TokioIo::new(socket), heard: Arc::clone(&heard) };
         let (sender, driver) = http1::handshake(TokioIo::new(socket)).await.map_err(|_| Broken::Lost)?;
-        Ok(Box::new(Connection { sender, driver, ended: false, heard, since: None }))
+        Ok(Connection { sender, driver: Box::new(driver), ended: false, heard, since: None })
     }
 }
 
 /// A connection that no other turn uses.
 struct Connection {
     sender: SendRequest<SlicedBody>,
-    driver: http1::Connection<TokioIo<HearingSocket>, SlicedBody>,
+    driver: Box<http1::Connection<TokioIo<HearingSocket>, SlicedBody>>,
     /// Whether the driver has come to its end.
     ended: bool,
     /// Whether a byte came since this was last set back.
@@ -144,11 +148,14 @@ impl Connection {
         !self.drive(cx) && self.sender.is_ready()
     }
 
-    async fn ask(
-        mut self: Box<Self>,
-        question: Request<SlicedBody>,
-        kept: Option<&Arc<Kept>>,
-    ) -> Result<Response, Unanswered> {
+    /// Whether this kept connection is open and was not kept for too long.
+    fn is_still_good(&mut self) -> bool {
+        let fresh = self.since.is_some_and(|since| since.elapsed() < IDLE_CONNECTION);
+        // Nobody waits for anything on it.
+        fresh && self.is_free(&mut Context::from_waker(Waker::noop()))
+    }
+
+    async fn ask(mut self, question: Request<SlicedBody>, kept: Option<&Arc<Kept>>) -> Result<Response, Unanswered> {
         let asked = Instant::now();
         self.heard.store(false, Ordering::Relaxed);
         let mut answering = std::pin::pin!(self.sender.try_send_request(question));
@@ -163,9 +170,7 @@ impl Connection {
         })
         .await;
         match answer {
-            Ok(answer) => {
-                Ok(Response { connection: Some(self), kept: kept.cloned(), ..answer.into() })
-            }
+            Ok(answer) => Ok(Response { connection: Some(self), kept: kept.cloned(), ..answer.into() }),
             Err(was_written) => {
                 let at_once = self.since.is_some() && asked.elapsed() < STALE_WITHIN;
                 let nothing_came = !self.heard.load(Ordering::Relaxed);
@@ -179,7 +184,9 @@ impl Connection {
 pub struct Response {
     status: StatusCode,
     body: UnsyncBoxBody<Bytes, Broken>,
-    connection: Option<Box<Connection>>,
+    /// Bytes that were taken since somebody else had a turn.
+    at_a_stretch: usize,
+    connection: Option<Connection>,
     kept: Option<Arc<Kept>>,
 }
 
@@ -191,7 +198,7 @@ where
     fn from(answer: http::Response<B>) -> Self {
         let (head, body) = answer.into_parts();
         let body = body.map_err(|_| Broken::Lost).boxed_unsync();
-        Response { status: head.status, body, connection: None, kept: None }
+        Response { status: head.status, body, at_a_stretch: 0, connection: None, kept: None }
     }
 }
 
@@ -212,7 +219,13 @@ impl Response {
     /// # Errors
     /// The connection was lost before the end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Broken> {
-        poll_fn(|cx| self.poll_chunk(cx)).await
+        if self.at_a_stretch > AT_A_STRETCH {
+            self.at_a_stretch = 0;
+            tokio::task::yield_now().await;
+        }
+        let chunk = poll_fn(|cx| self.poll_chunk(cx)).await;
+        self.at_a_stretch += chunk.as_ref().map_or(0, |chunk| chunk.as_ref().map_or(0, Bytes::len));
+        chunk
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
@@ -279,7 +292,7 @@ struct Kept(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
-    connections: Vec<Box<Connection>>,
+    connections: Vec<Connection>,
     /// Whether a task ends those that waited too long.
     swept: bool,
 }
@@ -290,12 +303,10 @@ impl Kept {
     }
 
     /// The connection that was used last and is still open.
-    fn take(&self) -> Option<Box<Connection>> {
+    fn take(&self) -> Option<Connection> {
         loop {
             let mut connection = self.lock().connections.pop()?;
-            let fresh = connection.since.is_some_and(|since| since.elapsed() < IDLE_CONNECTION);
-            // Nobody waits for it: it is asked again as soon as it has a question.
-            if fresh && connection.is_free(&mut Context::from_waker(Waker::noop())) {
+            if connection.is_still_good() {
                 return Some(connection);
             }
         }
@@ -305,7 +316,7 @@ impl Kept {
         self.lock().connections.clear();
     }
 
-    fn add(self: Arc<Self>, mut connection: Box<Connection>) {
+    fn add(self: Arc<Self>, mut connection: Connection) {
         connection.since = Some(Instant::now());
         let mut waiting = self.lock();
         waiting.connections.push(connection);
@@ -318,7 +329,7 @@ impl Kept {
         loop {
             tokio::time::sleep(IDLE_CONNECTION / 4).await;
             let mut waiting = self.lock();
-            waiting.connections.retain(|kept| kept.since.is_some_and(|since| since.elapsed() < IDLE_CONNECTION));
+            waiting.connections.retain_mut(Connection::is_still_good);
             if waiting.connections.is_empty() {
                 waiting.swept = false;
                 return;

@@ -77,15 +77,19 @@ impl std::fmt::Debug for Pieces {
 ///
 /// # Errors
 /// There is no answer to read. A refusal whose body breaks off is still one.
-pub async fn begin(
-    mut response: Response,
-    dialect: Dialect,
-    classifier: &Classifier,
-) -> Result<Answer, Broken> {
+pub async fn begin(mut response: Response, dialect: Dialect, classifier: &Classifier) -> Result<Answer, Broken> {
     let status = response.status();
     if status.is_success() {
         let splitter = Splitter::new(FRAME_CAP);
-        let pieces = Pieces { response, splitter, frame: None, index: Index::default(), pattern: Pattern::default(), dialect, ended: false };
+        let pieces = Pieces {
+            response,
+            splitter,
+            frame: None,
+            index: Index::default(),
+            pattern: Pattern::default(),
+            dialect,
+            ended: false,
+        };
         return Ok(Answer::Begun(Box::new(pieces)));
     }
     let mut body = BytesMut::new();

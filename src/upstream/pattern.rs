@@ -48,11 +48,8 @@ impl Pattern {
 
 /// What stands on both sides of the text, quotes included, if the text stands in the document as it is.
 fn around_the_text<'a>(document: &'a [u8], piece: &Piece<'_>) -> Option<(&'a [u8], &'a [u8])> {
-    let only_text = piece.end.is_none()
-        && piece.usage.is_none()
-        && piece.tool_calls.is_empty()
-        && !piece.reasoning
-        && !piece.whole;
+    let only_text =
+        piece.end.is_none() && piece.usage.is_none() && piece.tool_calls.is_empty() && !piece.reasoning && !piece.whole;
     let Cow::Borrowed(text) = piece.text else { return None };
     let begin = (text.as_ptr() as usize).checked_sub(document.as_ptr() as usize)?;
     let (before, rest) = document.split_at_checked(begin)?;

@@ -26,7 +26,7 @@ pub use port::ReservedPort;
 pub use recorded::Recorded;
 pub use script::{Gate, Script, Step, http_answer, sse_piece, text_events};
 pub use start::{Builder, Refusal, demo_command, prepared, run_to_end, weir_command};
-pub use upstream::{ScriptedUpstream, models_answer};
+pub use upstream::{ScriptedUpstream, announce_close, models_answer};
 pub use weir::{Output, Weir, assert_no_canary};
 
 use std::time::Duration;

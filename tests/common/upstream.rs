@@ -281,7 +281,8 @@ fn note_closed(shared: &Shared, index: usize) {
     shared.changed.notify_all();
 }
 
-fn announce_close(steps: &mut Vec<Step>) {
+/// Makes an answer say that its connection ends behind it, and end it.
+pub fn announce_close(steps: &mut Vec<Step>) {
     if let Some(Step::Send(bytes)) = steps.first_mut() {
         let end = bytes.windows(2).position(|two| two == b"\r\n").map_or(0, |end| end + 2);
         bytes.splice(end..end, *b"Connection: close\r\n");

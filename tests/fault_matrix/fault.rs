@@ -33,3 +33,16 @@ pub struct Fault {
     /// Done with a turn.
     pub steps: Vec<Step>,
 }
+
+/// Whether these steps end no connection: behind them the other side may ask again.
+pub fn leave_open(steps: &[Step]) -> bool {
+    steps.iter().all(|step| matches!(step, Step::Read(_) | Step::ReadAll | Step::Send(_)))
+}
+
+impl Fault {
+    /// Whether a turn ends at once and without a byte: on a connection that was used before, that looks as if the connection had
+    /// been closed before the turn came.
+    pub fn looks_stale(&self) -> bool {
+        self.steps.iter().all(|step| matches!(step, Step::Read(_) | Step::ReadAll | Step::Close | Step::Reset))
+    }
+}

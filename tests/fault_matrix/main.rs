@@ -122,9 +122,14 @@ fn run_cell(server: &FaultyServer, weir: &Weir, row: &Row, dialect: Dialect, exp
     // A turn that may have started is never sent again. One that was told to wait, or refused, has not.
     let refused = ["loading_for_ever", "refusal_that_repeats_the_question"].contains(&row.name);
     let may_come_again = refused || fault.at_accept.is_some();
-    assert!(struck == 1 || (may_come_again && struck > 1), "the fault happened {struck} times");
-    server.wait_closed().unwrap();
+    let once_more = usize::from(dialect.keeps_connections() && fault.looks_stale());
+    assert!(
+        (1..=1 + once_more).contains(&struck) || (may_come_again && struck > 1),
+        "the fault happened {struck} times"
+    );
     assert_permit_is_back(weir, FINE);
+    // Where the answer came in order, its connection may be the one that the next turn came over.
+    server.wait_closed().unwrap();
     assert_output_is_clean(weir);
 }
 

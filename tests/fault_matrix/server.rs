@@ -1,8 +1,8 @@
 //! A model server that follows the rules until it is told to break them, from the moment of accepting on.
 use super::common::ReservedPort;
-use super::fault::{Fault, Step};
+use super::fault::{Fault, Step, leave_open};
 use super::speech::Dialect;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -24,9 +24,17 @@ struct State {
     fault: Option<Fault>,
     /// Connections on which a fault happened and that are not closed yet.
     open: usize,
+    /// Connections that wait for their next request.
+    kept: usize,
     /// How often the fault of the moment happened.
     struck: usize,
     stopped: bool,
+}
+
+impl State {
+    fn meets_new_connections(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.at_accept.is_some())
+    }
 }
 
 #[derive(Debug)]
@@ -93,6 +101,9 @@ impl FaultyServer {
             state.fault = Some(fault);
             state.struck = 0;
         });
+        let met_by_new_ones_only = |state: &mut State| state.meets_new_connections() && state.kept > 0;
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), GUARD, met_by_new_ones_only);
+        assert!(!waited.unwrap().1.timed_out(), "a kept connection does not end");
     }
 
     /// From now on turns are answered well; how often the fault had happened.
@@ -171,22 +182,32 @@ fn serve(stream: TcpStream, shared: &Shared) {
         exchange.perform(vec![step]);
         return;
     }
-    let Some(target) = exchange.read_head() else { return };
-    let is_turn = target == shared.dialect.chat_path();
-    let fault = shared.change(|state| {
-        let fault = state.fault.as_ref().filter(|fault| is_turn && fault.at_accept.is_none())?;
-        state.struck += 1;
-        state.open += 1;
-        Some(fault.steps.clone())
-    });
-    if let Some(steps) = fault {
-        exchange.perform(steps);
-        return;
+    loop {
+        let Some(target) = exchange.read_head() else { return };
+        let is_turn = target == shared.dialect.chat_path();
+        let fault = shared.change(|state| {
+            let fault = state.fault.as_ref().filter(|fault| is_turn && fault.at_accept.is_none())?;
+            state.struck += 1;
+            state.open += 1;
+            Some(fault.steps.clone())
+        });
+        if let Some(steps) = fault {
+            if exchange.perform(steps) {
+                continue;
+            }
+            return;
+        }
+        exchange.read_body(usize::MAX);
+        let answer = if is_turn { shared.dialect.good_turn() } else { shared.dialect.discovery(&target, "m") };
+        let kept = is_turn && shared.dialect.keeps_connections();
+        // Before the answer: whoever has it may arm the next fault.
+        shared.change(|state| state.kept += usize::from(kept));
+        let _ = exchange.stream.write_all(&answer);
+        if !(kept && exchange.is_asked_again()) {
+            exchange.close();
+            return;
+        }
     }
-    exchange.read_body(usize::MAX);
-    let answer = if is_turn { shared.dialect.good_turn() } else { shared.dialect.discovery(&target, "m") };
-    let _ = exchange.stream.write_all(&answer);
-    exchange.close();
 }
 
 impl Exchange<'_> {
@@ -228,14 +249,28 @@ impl Exchange<'_> {
         true
     }
 
-    /// Does the steps, to the last or to the end of the connection, which is noted when the other side has closed it.
-    fn perform(mut self, steps: Vec<Step>) {
-        let shared = self.shared;
-        let closed = self.until_closed(steps);
-        drop(self);
+    /// Does the steps, to the last or to the end of the connection, which is noted when the other side has closed it. Says whether the
+    /// other side asks again on it, which it may where it was answered in order.
+    fn perform(&mut self, steps: Vec<Step>) -> bool {
+        let may_be_asked_again = leave_open(&steps) && self.shared.dialect.keeps_connections();
+        let answered = may_be_asked_again && self.do_all(steps.clone()) && self.unread == 0;
+        self.shared.change(|state| state.kept += usize::from(answered));
+        let asked_again = answered && self.is_asked_again();
+        let closed = asked_again || if may_be_asked_again { self.ends() } else { self.until_closed(steps) };
         if closed {
-            shared.change(|state| state.open -= 1);
+            self.shared.change(|state| state.open -= 1);
         }
+        asked_again
+    }
+
+    /// Does steps that do not end the connection; says whether the other side is still there.
+    fn do_all(&mut self, steps: Vec<Step>) -> bool {
+        steps.into_iter().all(|step| match step {
+            Step::Read(most) => self.read_body(most),
+            Step::ReadAll => self.read_body(usize::MAX),
+            Step::Send(bytes) => self.stream.write_all(&bytes).is_ok(),
+            _ => false,
+        })
     }
 
     fn until_closed(&mut self, steps: Vec<Step>) -> bool {
@@ -308,6 +343,27 @@ impl Exchange<'_> {
     fn close(mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         self.ends();
+    }
+
+    /// Waits for another request on this connection, which counts as kept, as long as one may meet what is to happen.
+    fn is_asked_again(&self) -> bool {
+        self.stream.set_read_timeout(Some(DRIP)).unwrap();
+        let asked = loop {
+            if self.shared.lock().meets_new_connections() {
+                break false;
+            }
+            match self.stream.peek(&mut [0]) {
+                Ok(read) => break read > 0,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(_) => break false,
+            }
+        };
+        self.stream.set_read_timeout(Some(GUARD)).unwrap();
+        if !asked {
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+        self.shared.change(|state| state.kept -= 1);
+        asked
     }
 
     fn hung_up(&self) -> bool {

@@ -83,7 +83,12 @@ impl Dialect {
     /// A turn answered well, on a connection that ends after it.
     pub fn good_turn(self) -> Vec<u8> {
         let body = Speech { dialect: self, form: Form::Stream, text: FINE }.whole(FINE);
-        with_length(200, self.stream_type(), body.as_bytes(), "Connection: close\r\n")
+        with_length(200, self.stream_type(), body.as_bytes(), "")
+    }
+
+    /// Whether such a server keeps a connection behind a streamed answer.
+    pub fn keeps_connections(self) -> bool {
+        self != Dialect::LlamaCpp
     }
 }
 

@@ -1,5 +1,5 @@
 //! The model servers: they keep no state, but do with each turn what its mark says, and tell the phone what they saw of it.
-use super::fault::Step;
+use super::fault::{Step, leave_open};
 use super::kinds::server_faults;
 use super::mark::{GOOD, Mark};
 use super::speech::{Dialect, Form, Speech, chunk};
@@ -32,7 +32,7 @@ pub struct Seen {
     pub asked: usize,
     /// How often everything was done that is ever done without the other side.
     pub begun: usize,
-    /// How many of its connections the other side has closed, or the server has cut.
+    /// How many of its connections the other side has closed, or the server has cut, or are free for another turn.
     pub closed: usize,
 }
 
@@ -92,26 +92,35 @@ impl Servers {
 
     async fn serve(&self, mut stream: TcpStream, dialect: Dialect, model: &str) {
         stream.set_nodelay(true).unwrap();
-        let Some((target, body)) = read_request(&mut stream).await else { return };
-        if target != dialect.chat_path() {
-            let _ = stream.write_all(&dialect.discovery(&target, model)).await;
-            let _ = stream.shutdown().await;
-            ends(&mut stream).await;
-            return;
+        while let Some((target, body)) = read_request(&mut stream).await {
+            if target != dialect.chat_path() {
+                let _ = stream.write_all(&dialect.discovery(&target, model)).await;
+                let _ = stream.shutdown().await;
+                ends(&mut stream).await;
+                return;
+            }
+            let Some(mark) = Mark::last_in(&body) else {
+                self.unknown.fetch_add(1, Ordering::Relaxed);
+                return;
+            };
+            self.note(mark, |seen| seen.asked += 1);
+            let (steps, paced) = steps(mark, dialect, &body);
+            drop(body);
+            let kept = dialect.keeps_connections() && leave_open(&steps);
+            let open = self.perform(&mut stream, mark, steps, paced).await;
+            if open && !kept {
+                ends(&mut stream).await;
+            }
+            // A kept one is free for another turn, which is as good.
+            self.note(mark, |seen| seen.closed += 1);
+            if !kept {
+                return;
+            }
         }
-        let Some(mark) = Mark::last_in(&body) else {
-            self.unknown.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        self.note(mark, |seen| seen.asked += 1);
-        let (steps, paced) = steps(mark, dialect, &body);
-        drop(body);
-        self.perform(stream, mark, steps, paced).await;
-        self.note(mark, |seen| seen.closed += 1);
     }
 
-    /// Does the steps and waits for the other side to close the connection.
-    async fn perform(&self, mut stream: TcpStream, mark: Mark, steps: Vec<Step>, paced: bool) {
+    /// Does the steps, to the last or to the end of the connection; says whether that is open yet.
+    async fn perform(&self, stream: &mut TcpStream, mark: Mark, steps: Vec<Step>, paced: bool) -> bool {
         let begun = || self.note(mark, |seen| seen.begun += 1);
         for step in steps {
             match step {
@@ -129,13 +138,13 @@ impl Servers {
                             tokio::time::sleep(PAUSE).await;
                         }
                     }
-                    return;
+                    return false;
                 }
                 Step::Drip(bytes) => {
                     begun();
                     for byte in bytes.iter().cycle() {
                         if stream.write_all(&[*byte]).await.is_err() {
-                            return;
+                            return false;
                         }
                         tokio::time::sleep(DRIP).await;
                     }
@@ -145,12 +154,12 @@ impl Servers {
                 Step::Reset => {
                     stream.set_zero_linger().unwrap();
                     begun();
-                    return;
+                    return false;
                 }
             }
         }
         begun();
-        ends(&mut stream).await;
+        true
     }
 }
 
@@ -183,7 +192,7 @@ async fn ends(stream: &mut TcpStream) {
     while matches!(stream.read(&mut piece).await, Ok(1..)) {}
 }
 
-/// The target and the body of the one request of a connection.
+/// The target and the body of the next request of a connection.
 async fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut bytes = Vec::with_capacity(4096);
     let end = loop {
