@@ -21,7 +21,7 @@ fn main() -> io::Result<()> {
         match file.extension().and_then(|extension| extension.to_str()) {
             // Cases, one a line: an answer with its status, or a wording.
             Some("jsonl") => text.lines().try_for_each(|case| add_case(&mut corpus, case))?,
-            Some("json" | "ndjson") => corpus.add_answer(200, &text)?,
+            Some("json" | "ndjson" | "txt") => corpus.add_answer(200, &text)?,
             _ => {}
         }
     }
