@@ -16,12 +16,15 @@ fn main() -> io::Result<()> {
     for seed in files(&here.join("seeds/data_uri"))? {
         corpus.add("data_uri", &data_uri_input(&fs::read(seed)?))?;
     }
+    for seed in files(&here.join("seeds/answers"))? {
+        corpus.add_answer(200, &fs::read(seed)?)?;
+    }
     for file in files(&here.join("../tests/fixtures"))? {
         let text = fs::read_to_string(&file)?;
         match file.extension().and_then(|extension| extension.to_str()) {
             // Cases, one a line: an answer with its status, or a wording.
             Some("jsonl") => text.lines().try_for_each(|case| add_case(&mut corpus, case))?,
-            Some("json" | "ndjson") => corpus.add_answer(200, &text)?,
+            Some("json" | "ndjson" | "txt") => corpus.add_answer(200, text.as_bytes())?,
             _ => {}
         }
     }
@@ -32,7 +35,7 @@ fn main() -> io::Result<()> {
 fn add_case(corpus: &mut Corpus, case: &str) -> io::Result<()> {
     let case: Value = serde_json::from_str(case)?;
     let status = case["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
-    corpus.add_answer(status, case["body"].as_str().unwrap_or_default())
+    corpus.add_answer(status, case["body"].as_str().unwrap_or_default().as_bytes())
 }
 
 struct Corpus {
@@ -42,9 +45,9 @@ struct Corpus {
 
 impl Corpus {
     /// An answer is a seed of every target that reads answers: a stream may end in what is a refusal elsewhere.
-    fn add_answer(&mut self, status: u16, body: &str) -> io::Result<()> {
-        self.add("sse", body.as_bytes())?;
-        self.add("ndjson", body.as_bytes())?;
+    fn add_answer(&mut self, status: u16, body: &[u8]) -> io::Result<()> {
+        self.add("sse", body)?;
+        self.add("ndjson", body)?;
         self.add("classifier", &classifier_input(status, body))
     }
 

@@ -34,6 +34,6 @@ pub fn classifier(input: &[u8]) {
 }
 
 /// The input that stands for a refusal.
-pub fn classifier_input(status: u16, body: &str) -> Vec<u8> {
-    [&status.to_le_bytes()[..], body.as_bytes()].concat()
+pub fn classifier_input(status: u16, body: &[u8]) -> Vec<u8> {
+    [&status.to_le_bytes()[..], body].concat()
 }

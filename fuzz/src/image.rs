@@ -65,8 +65,9 @@ impl Picture {
         match kind {
             ImageKind::Gif => self.bytes.starts_with(b"GIF87a"),
             ImageKind::Svg => {
-                let start = self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.bytes);
-                let start = start[..start.len().min(90)].trim_ascii_start();
+                // So many bytes are looked at.
+                let start = &self.bytes[..self.bytes.len().min(96)];
+                let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
                 [&b"<svg"[..], b"<?xml", b"<!DOCTYPE svg"].iter().any(|tag| start.starts_with(tag))
             }
             _ => false,

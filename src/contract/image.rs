@@ -1,7 +1,8 @@
 //! Inline pictures: `data:image/…;base64,…` as the contract knows them, checked without decoding them into a copy.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 
 /// What a picture is, judged by its first bytes and not by its label.
@@ -199,11 +200,15 @@ fn check_base64(payload: &[u8], slashes: u64) -> Result<u64, &'static str> {
     Ok(characters)
 }
 
+/// Bits of the last character that no byte needs may be anything, as the check of the payload and the model servers have it.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+
 /// The first bytes of the picture, enough to tell what it is.
 fn first_bytes(payload: &[u8]) -> Vec<u8> {
     const ENOUGH: usize = 128;
     let start: Vec<u8> = payload.iter().copied().filter(|&byte| byte != b'\\').take(ENOUGH).collect();
-    STANDARD.decode(&start[..start.len() / 4 * 4]).unwrap_or_default()
+    BASE64.decode(&start[..start.len() / 4 * 4]).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -240,6 +245,14 @@ mod tests {
     #[test]
     fn a_wrong_label_is_corrected_to_what_the_first_bytes_say() {
         assert_eq!(image(&format!("\"data:image/jpg;base64,{PNG}\"")).unwrap().media_type().as_ref(), b"image/png");
+    }
+
+    #[test]
+    fn a_small_picture_is_known_whatever_the_spare_bits_of_its_last_character_are() {
+        for payload in ["iVBORw0KGgoAAAANSUhEUg==", "iVBORw0KGgoAAAANSUhEUh==", "iVBORw0KGgoAAAANSUhEUgB="] {
+            let image = image(&format!("\"data:image/x;base64,{payload}\"")).unwrap();
+            assert_eq!(image.kind(), ImageKind::Png, "{payload}");
+        }
     }
 
     #[test]
