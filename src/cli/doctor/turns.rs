@@ -25,7 +25,7 @@ pub(super) const FURTHER: [&str; 3] = ["turn-unknown-model", "turn-history-pictu
 /// The turn that shows the model a picture.
 pub(super) const PICTURE: &str = "turn-picture";
 
-/// Fewer tokens than any model takes for the doctor's picture, and more than the words that some servers put in a picture's place.
+/// As few tokens as any model takes for the doctor's picture, and more than the words that some servers put in a picture's place.
 const TOKENS_OF_A_PICTURE: u64 = 16;
 
 /// What the turns so far have shown.
