@@ -163,6 +163,20 @@ fn the_picture_reaches_the_model_whole_and_its_digits_are_the_proof() {
     assert_eq!(diagnosis.with("failed"), ["turn-picture"], "{}", diagnosis.output);
     assert_eq!(diagnosis.code, 1);
 
+    // A model that was given more for the picture than for its words has got it, whatever it makes of it.
+    upstream.always(Script::from_fn(|request| {
+        let content = &request.json()["messages"][0]["content"];
+        let tokens = if content.is_array() { 11 + 64 } else { 11 };
+        let mut events = text_events("A fine picture of 123 cats.", "stop");
+        let usage = events.iter_mut().find(|event| event.contains("prompt_tokens")).unwrap();
+        *usage = usage.replace(":11,", &format!(":{tokens},"));
+        Script::events(&events).for_request(request)
+    }));
+    let diagnosis = diagnose_weir(&weir, &["--deep"]);
+    assert_eq!(diagnosis.code, 0, "{}", diagnosis.output);
+    assert_eq!(diagnosis.find("turn-picture")["verdict"], "warning", "{}", diagnosis.output);
+    assert!(diagnosis.find("turn-picture")["seen"].as_str().unwrap().contains("the picture arrives"));
+
     let diagnosis = diagnose_weir(&weir, &[]);
     assert!(diagnosis.findings.iter().all(|finding| finding["id"] != "turn-picture"), "it was not asked for");
 }

@@ -137,23 +137,41 @@ fn a_model_that_gets_no_pictures_is_no_use_there_and_check_says_so() {
 }
 
 #[test]
-fn check_says_who_gets_the_pictures_of_a_default_that_does_not_see() {
+fn check_and_status_say_who_gets_the_pictures_of_a_default_that_does_not_see() {
     let upstream = with_models(&["default", "one", "other"]);
-    let said = |default: &str| {
+    let before = |default: &str| {
         let builder = Weir::before(&upstream).models("default = \"default\"").models("pictures = \"one\"");
-        let builder = builder.override_model("one", "images = true").override_model("default", default);
-        let (code, said) = builder.check();
+        builder.override_model("one", "images = true").override_model("default", default)
+    };
+    let said = |default: &str| {
+        let (code, said) = before(default).check();
         assert_eq!(code, 0, "{said}");
         said
     };
+    let shown = |default: &str| {
+        let weir = before(default).start();
+        weir.ok("hi").assert_reply(REPLY);
+        let mut command = weir_command();
+        command.arg("status").arg("--config").arg(weir.folder().join("adapter.toml"));
+        command.env("ADAPTER_PORT", weir.address().port().to_string());
+        let (code, shown) = run_to_end(command.spawn().unwrap());
+        assert_eq!(code, 0, "{shown}");
+        shown.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
     let unknown = said("images = \"auto\"");
-    let words = "pictures: one gets them where the app names no model; where it names this one, unknown, so declined";
-    assert!(unknown.contains(words), "{unknown}");
+    let words = "one gets them where the app names no model; where it names this one, unknown, so declined";
+    assert!(unknown.contains(&format!("pictures: {words}")), "{unknown}");
     // Nobody takes those of a model that is asked for by its name.
     assert_eq!(unknown.matches("pictures: unknown, so declined; `weir check --probe-images`").count(), 1, "{unknown}");
+    let unknown = shown("images = \"auto\"");
+    assert!(unknown.contains(&format!("default: {}", words.replace("them", "pictures"))), "{unknown}");
+    assert!(unknown.contains("other: pictures unknown, so declined"), "{unknown}");
     let blind = said("images = false");
     assert!(blind.contains("pictures: no (from models.override"), "{blind}");
     assert!(blind.contains("; one gets them where the app names no model"), "{blind}");
-    let sees = said("images = true");
-    assert!(!sees.contains("gets them"), "{sees}");
+    let blind = shown("images = false");
+    assert!(blind.contains("default: text only; one gets pictures where the app names no model"), "{blind}");
+    for sees in [said("images = true"), shown("images = true")] {
+        assert!(!sees.contains("gets them") && !sees.contains("gets pictures"), "{sees}");
+    }
 }

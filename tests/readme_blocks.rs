@@ -46,7 +46,10 @@ const COMMANDS: &[(&str, Fate)] = &[
     ("weir doctor --deep", Runs(Reader::examines_the_demo)),
     ("CONDUCK_TOKEN=", Cannot("the app maker's script comes over the network; scripts/check_with_conduck_connect.sh")),
     // Docker, and as a service
-    ("docker build", Cannot("it needs Docker; tests/container/run.sh builds the image and runs it by compose.yaml")),
+    (
+        "sudo install -m 600",
+        Cannot("it needs Docker; tests/container/run.sh builds the image and runs it by compose.yaml"),
+    ),
     ("sudo install target/release/weir", Cannot("it changes the system, and needs systemd")),
     // Commands
     ("mkdir -p ~/.local/share/bash-completion", Runs(Reader::installs_completions_and_the_man_page)),

@@ -38,7 +38,10 @@ fn the_status_tells_what_became_of_the_last_turns_and_why() {
     assert_eq!(status["upstreams"][0]["name"], "local");
     assert_eq!(status["upstreams"][0]["up"], true);
     assert!(status["upstreams"][0]["state"].as_str().unwrap().contains("llama.cpp"), "{status}");
-    assert_eq!(status["models"][0], json!({"id": "m", "default": true, "images": true, "context": 131_072}));
+    assert_eq!(
+        status["models"][0],
+        json!({"id": "m", "default": true, "images": true, "pictures_go_to": null, "context": 131_072})
+    );
     let turns = status["turns"].as_array().unwrap();
     let told = |key: &str| -> Vec<Value> { turns.iter().map(|turn| turn[key].clone()).collect() };
     assert_eq!(told("outcome"), ["failed", "answered", "refused", "answered"]);
@@ -90,7 +93,7 @@ fn weir_status_shows_it_on_one_screen_of_80_columns() {
     for part in [
         "0 turn(s) running, 0 waiting",
         "local up: llama.cpp",
-        "m: sees pictures, 131072 tokens of context",
+        "m: sees pictures; 131072 tokens of context",
         "failed 502 upstream_failure after 0.",
         "refused 400 model_not_found after 0.",
         "no model of that name is served here",

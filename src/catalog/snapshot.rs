@@ -162,6 +162,7 @@ impl Snapshot {
                     Sight::Blind(_) => Some(false),
                     Sight::Unknown => None,
                 }),
+                pictures_go_to: self.takes_pictures_of(entry).map(str::to_owned),
                 context: candidate.and_then(|candidate| candidate.context),
             }
         };
@@ -178,6 +179,16 @@ impl Snapshot {
         let gives_it_away = with_picture && default.and_then(|id| self.find(id)).is_some_and(blind);
         let pictures = self.pictures.as_deref().filter(|id| gives_it_away && self.find(id).is_some());
         pictures.or(default)
+    }
+
+    /// The model that sees and gets the pictures of this one where the app names no model, if there is one.
+    pub fn takes_pictures_of(&self, entry: &Entry) -> Option<&str> {
+        let sees = |id: &&str| {
+            let candidate = self.find(id).and_then(Entry::candidate);
+            candidate.is_some_and(|candidate| matches!(candidate.sight, Sight::Sees(_)))
+        };
+        let is_default = self.default.as_ref() == Some(&entry.id);
+        self.id_for_nameless(true).filter(|id| is_default && *id != entry.id).filter(sees)
     }
 
     /// Whether a server has told of the model of this id.

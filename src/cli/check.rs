@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::screen::{BAD, CAUTION, GOOD, STRONG, say, tell};
 use super::unreachable::{Surroundings, fault_of};
 use super::{CommandError, classifier, report, settings_or_search};
-use crate::catalog::snapshot::{Candidate, Entry, Snapshot, turns_in};
+use crate::catalog::snapshot::{Candidate, Entry, turns_in};
 use crate::catalog::{Catalog, OLLAMA_BEHIND_V1, unfitting};
 use crate::contract::{Conversation, Failure};
 use crate::observe::TurnRecord;
@@ -64,7 +64,7 @@ pub(super) async fn run(config: Option<&Path>, probe_images: bool) -> Result<(),
             if catalog.upstreams().len() > 1 {
                 tell!("    on {}", catalog.upstream(candidate.upstream).settings.name);
             }
-            describe_model(entry, candidate, takes_its_pictures(&snapshot, entry));
+            describe_model(entry, candidate, snapshot.takes_pictures_of(entry));
         }
     }
     let is_of_default = |fault: &Fault| fault.key == "models.default";
@@ -110,16 +110,6 @@ fn describe(found: &Result<Discovery, DiscoveryError>) -> String {
         }
         Err(_) => "no list of models".to_owned(),
     }
-}
-
-/// The model that gets the pictures of this one where the app names no model, if there is one.
-fn takes_its_pictures<'a>(snapshot: &'a Snapshot, entry: &Entry) -> Option<&'a str> {
-    let sees = |id: &&str| {
-        let candidate = snapshot.find(id).and_then(Entry::candidate);
-        candidate.is_some_and(|candidate| matches!(candidate.sight, Sight::Sees(_)))
-    };
-    let is_default = snapshot.default.as_ref() == Some(&entry.id);
-    snapshot.id_for_nameless(true).filter(|id| is_default && *id != entry.id).filter(sees)
 }
 
 fn describe_model(entry: &Entry, candidate: &Candidate, another: Option<&str>) {

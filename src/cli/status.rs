@@ -62,12 +62,16 @@ fn show(status: &Status) {
 }
 
 fn describe_model(model: &ModelStatus) -> String {
-    let images = match model.images {
-        Some(true) => "sees pictures",
-        Some(false) => "text only",
-        None => "pictures unknown, so declined",
+    let images = match (model.images, &model.pictures_go_to) {
+        (Some(true), _) => "sees pictures".to_owned(),
+        (Some(false), None) => "text only".to_owned(),
+        (Some(false), Some(id)) => format!("text only; {id} gets pictures where the app names no model"),
+        (None, None) => "pictures unknown, so declined".to_owned(),
+        (None, Some(id)) => {
+            format!("{id} gets pictures where the app names no model; where it names this one, unknown, so declined")
+        }
     };
-    let context = model.context.map_or(String::new(), |tokens| format!(", {tokens} tokens of context"));
+    let context = model.context.map_or(String::new(), |tokens| format!("; {tokens} tokens of context"));
     format!("{}: {images}{context}", model.id)
 }
 

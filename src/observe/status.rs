@@ -50,6 +50,8 @@ pub struct ModelStatus {
     pub default: bool,
     /// Whether it sees pictures, if that is known.
     pub images: Option<bool>,
+    /// The model that gets its pictures where the app names none, if it is the default, does not see, and another one does.
+    pub pictures_go_to: Option<String>,
     /// How many tokens a conversation may have, if that is known.
     pub context: Option<u64>,
 }

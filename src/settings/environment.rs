@@ -130,7 +130,7 @@ fn typed(text: &str, shape: Shape) -> Value {
     match (shape, text) {
         (Shape::Switch, "true") => true.into(),
         (Shape::Switch, "false") => false.into(),
-        (Shape::Number, digits) => match digits.parse::<i64>() {
+        (Shape::Number | Shape::Size, digits) => match digits.parse::<i64>() {
             Ok(number) => number.into(),
             Err(_) => text.into(),
         },

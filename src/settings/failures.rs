@@ -13,7 +13,9 @@ use super::value::{Found, kind};
 pub enum Meaning {
     /// The conversation does not fit into the model's context.
     ContextTooLong,
-    /// The model, or the server, takes no pictures at all: this tells something about the model.
+    /// The model, or the server, takes no pictures at all.
+    ///
+    /// This tells something about the model.
     ImageUnsupported,
     /// This picture was not taken: it cannot be fetched or decoded, or is in a form that the server does not read. Another
     /// picture may do.
@@ -32,8 +34,9 @@ pub enum Meaning {
     Timeout,
     /// The server wants a key, or other credentials than it was given.
     Credentials,
-    /// The request has more bytes than the server, or something in front of it, takes. Whether a picture or the text is to
-    /// blame, only the caller knows.
+    /// The request has more bytes than the server, or something in front of it, takes.
+    ///
+    /// Whether a picture or the text is to blame, only the caller knows.
     BodyTooLarge,
     /// The model's template wants user and assistant to take turns.
     RolesMustAlternate,
@@ -74,33 +77,33 @@ const MEANINGS: [(&str, Meaning); 18] = [
     ("failure", Meaning::Failure),
 ];
 
-/// One row: when all of its conditions hold, the error has its meaning. Rows are tried in order; the first that matches decides.
-///
-/// Case, white space, hyphens and underscores make no difference anywhere, and "n't" is the same as " not".
+/// One row: when all of its conditions hold, the error has its meaning. The first row that matches decides. Upper and lower case, white
+/// space, `-` and `_` make no difference anywhere, and "n't" is the same as " not".
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureRow {
     /// What the error means.
     pub meaning: Meaning,
-    /// Fragments that must all occur in the message, in any order. A `|` separates alternatives: `"too long|too big"`. A space
-    /// at an end stands for the edge of a word.
+    /// Texts that must all occur in the error's message, in any order. A `|` stands between alternatives: `"too long|too big"`. A
+    /// space at an end is the edge of a word.
     #[serde(default)]
     pub contains: Vec<String>,
-    /// Fragments of which none may occur in the message.
+    /// Texts of which none may occur in the error's message.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// The type must be one of these; any, or none, when empty.
+    /// The error's type must be one of these. Without the key it makes no difference.
     #[serde(default, rename = "type")]
     pub kind: Vec<String>,
-    /// The code must be one of these (numbers written as strings); any, or none, when empty.
+    /// The error's code must be one of these (a number in quotes, too). Without the key it makes no difference.
     #[serde(default)]
     pub code: Vec<String>,
-    /// The HTTP status must be one of these; any when empty.
+    /// The HTTP status must be one of these. Without the key it makes no difference.
     #[serde(default)]
     pub status: Vec<u16>,
-    /// Which server says this, and in which version: for the reader.
+    /// Which server says this, and in which version; for the reader only.
     pub seen: Option<String>,
-    /// An answer that this row must be the first to match.
+    /// An answer that this row must be the first to match, by its `status` (200 for an error inside a stream) and its `body` (all of
+    /// it, or the message alone). Weir does not start if another row matches it first, or none does.
     pub example: Option<FailureExample>,
 }
 
@@ -113,6 +116,9 @@ pub struct FailureExample {
     /// The body, or just the message: a plain text body is a message too.
     pub body: String,
 }
+
+/// The keys of a row.
+pub(super) const ROW_KEYS: [&str; 8] = ["meaning", "contains", "unless", "type", "code", "status", "seen", "example"];
 
 const STATUS: std::ops::RangeInclusive<u64> = 100..=599;
 
@@ -142,10 +148,7 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn read(&self) -> Result<FailureRow, SettingsError> {
-        self.refuse_unknown_keys(
-            self.fields,
-            &["meaning", "contains", "unless", "type", "code", "status", "seen", "example"],
-        )?;
+        self.refuse_unknown_keys(self.fields, &ROW_KEYS)?;
         let row = FailureRow {
             meaning: self.meaning()?,
             contains: self.texts("contains", |fragment| fragment.split('|').all(says_something))?,

@@ -4,6 +4,9 @@
 //! that can be wrong is found here, before a port is bound, and said in one message that names the place, the key, what
 //! was found and what is accepted. No message holds a secret: figment's and toml's own texts print values and source
 //! lines, so none of them is passed on.
+//!
+//! `docs/configuration.md` is made from this folder (`reference.rs`): the first paragraph on a field that holds a key is what the page
+//! says of that key, and is written for the person who configures. What only the code needs to know follows in another paragraph.
 
 mod environment;
 #[cfg(test)]
@@ -13,6 +16,8 @@ mod file;
 mod layers;
 mod models;
 mod places;
+#[cfg(test)]
+mod reference;
 mod refusal;
 mod rules;
 mod schema;
@@ -47,15 +52,21 @@ pub use upstream::address;
 pub struct Settings {
     /// Where the settings came from.
     pub origin: Origin,
-    /// The port on 127.0.0.1; 0 asks the system for any free one.
+    /// The port on 127.0.0.1; `0` takes any free one. There is no key for the address: it is always 127.0.0.1.
     pub port: u16,
-    /// The bearer tokens that are let in; at least one.
+    /// The tokens that are let in: one on each line of this file, where empty lines don't count. A relative path counts from the
+    /// folder of the configuration file, or from the working folder if a variable names it. The variable `ADAPTER_TOKEN` holds one
+    /// token and is used in the file's stead. Where nothing is configured, the file is `adapter.token` in `~/.config/weir`, made at
+    /// the first start.
+    ///
+    /// There is at least one.
     pub tokens: Tokens,
     /// The model servers, in the order of their names; at least one.
     pub upstreams: Vec<UpstreamSettings>,
     /// Which models are offered, under which names, and what is known about them.
     pub models: ModelSettings,
-    /// The person's own rows for the errors of model servers, in their order; they count before those that come with Weir.
+    /// What an error of your model server means, where Weir takes it for something else: rows, each under a line `[[failures]]`. They
+    /// are tried in their order, and before those that come with Weir.
     pub failures: Vec<FailureRow>,
     /// Caps on sizes and numbers.
     pub limits: Limits,
@@ -106,26 +117,37 @@ pub enum Origin {
     Demo,
 }
 
-/// One model server.
+/// One model server. The name of its table is yours (`a` to `z`, `0` to `9`, `_` and `-`) and appears in logs. At least one table is
+/// needed where there is a configuration file. Servers that have the same model are asked in the order of their names.
 #[derive(Clone)]
 pub struct UpstreamSettings {
-    /// The name of its table: `[a-z0-9_-]+`. It appears in logs.
+    /// The name of its table: `[a-z0-9_-]+`.
     pub name: String,
+    /// Where the server listens, with or without a `/v1` at the end.
+    ///
     /// The base to which `/v1/…` is appended: http or https, no user info, no query, no trailing `/v1` or `/`. The path of
     /// a bare origin is `/`, as always with [`Url`].
     pub url: Url,
     /// Which language the server speaks.
     pub kind: Kind,
-    /// The bearer key for the server, from `api_key_file`.
+    /// The key that the server asks for: the only line of this file. A relative path counts as that of `token_file` does.
     pub api_key: Option<SecretString>,
-    /// The PEM text of the certificates that are trusted for this server, from `ca_file`; only with https.
+    /// The certificates that are trusted for this server, and no others, as PEM; only with an https address. Without the key, those
+    /// that the system trusts. A relative path counts as that of `token_file` does.
     pub certificate_authorities: Option<Vec<u8>>,
-    /// How many turns the server runs at once; `None` is `"auto"`.
+    /// How many turns the server runs at once; more wait in the queue. `"auto"` is what the server tells, else what a server of its
+    /// kind does by itself.
+    ///
+    /// `None` is `"auto"`.
     pub concurrency: Option<NonZeroU32>,
-    /// The context in tokens that Weir asks the server for (Ollama: `num_ctx`); `None` asks for nothing.
+    /// Ollama: the context in tokens to ask for (`num_ctx`), or what a model was trained for if that is less. A value that another
+    /// client does not use makes Ollama load the model again. Without the key nothing is asked for, and Ollama's own rules count.
+    /// With any other server nothing can be asked for: it is what Weir takes the context to be.
     pub context: Option<u32>,
-    /// How long Ollama keeps a model loaded, in Ollama's own words: a duration such as `30m`, or a bare number of seconds
-    /// such as `-1` (for ever), which Ollama takes only as a JSON number.
+    /// Ollama: how long a model stays loaded after a turn. Without the key, as Ollama is set up.
+    ///
+    /// In Ollama's own words: a duration such as `30m`, or a bare number of seconds such as `-1`, which Ollama takes only as a JSON
+    /// number.
     pub keep_alive: Option<String>,
 }
 
@@ -164,9 +186,9 @@ impl std::fmt::Debug for UpstreamSettings {
 /// Which language a model server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Recognised by what the server answers.
+    /// Weir finds out, by what the server answers.
     Auto,
-    /// Ollama's own `/api`.
+    /// Ollama, over its own `/api`.
     Ollama,
     /// llama.cpp's `llama-server`.
     LlamaCpp,
@@ -179,34 +201,44 @@ pub enum Kind {
 /// Which models are offered, under which names, and what is known about them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelSettings {
-    /// The model that is served when the app names none; `None` is the first that can chat.
+    /// The model that answers when the app names none. Without the key, the first that can chat.
     pub default: Option<String>,
-    /// The model that gets a picture of the current turn when the app names none and the default is not known to see.
+    /// The model that gets a turn with a new picture when the app names none and the default is not known to see. Without the key the
+    /// default model gets every turn, and declines a picture that it can't see.
     pub pictures: Option<String>,
-    /// Whether the default model is loaded before the first turn asks for it.
+    /// Whether the default model is loaded at the start, and again after its server came back, instead of with the first turn. Ollama
+    /// and llama.cpp's router can do that; no chat is sent, and no turn waits for it.
     pub warm_up: bool,
-    /// Globs of the models that are offered; `None` is all that can chat. Never empty.
+    /// Patterns of the models that are offered, where `*` is any text and `?` any one character. The models that `default` and
+    /// `pictures` name are offered in any case. Without the key, all that can chat.
+    ///
+    /// Never empty.
     pub expose: Option<Vec<String>>,
-    /// Another name for a model; never a name for another alias.
+    /// Another name for a model: the key is the name that the app sees, the value is the model behind it, which is no alias itself.
     pub alias: BTreeMap<String, String>,
     /// What the person knows better than the server, by model id.
     pub overrides: BTreeMap<String, ModelOverride>,
 }
 
-/// What the person knows better than the server about one model, and how it is to answer.
+/// What you know better than the server about one model, by its id or its alias, and how it is to answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelOverride {
-    /// Whether the model sees pictures; `None` is `"auto"`: as the server says.
+    /// Whether the model sees pictures. `"auto"` is as the server says; a model of which no server says so is not sent any.
+    ///
+    /// `None` is `"auto"`.
     pub images: Option<bool>,
-    /// The context in tokens, above 0; `None` is as the upstream says.
+    /// The model's context in tokens, in the place of `upstream.NAME.context`. Without either, as the server says.
     pub context: Option<u32>,
-    /// How much the model is asked to reason.
+    /// How much the model is asked to reason before it answers, where the server offers a choice.
     pub reasoning: Reasoning,
-    /// How freely it chooses its words, from 0 to 2; `None` leaves that to the server.
+    /// How freely the model chooses its words: `0` is always the likeliest. Without the key, as the server does by itself.
     pub temperature: Option<f64>,
-    /// The most tokens of one answer, above 0; `None` sets no limit beside the one that the turn's time sets.
+    /// The most tokens of an answer, reasoning included; the app shows a longer one as cut. What the turn's time holds is the limit in
+    /// any case.
     pub longest_answer: Option<u32>,
-    /// What it is told before every conversation; never empty.
+    /// What the model is told before every conversation, as a system message. It isn't sent to a model whose template refuses one.
+    ///
+    /// Never empty.
     pub system_prompt: Option<Text>,
 }
 
@@ -226,46 +258,49 @@ pub enum Reasoning {
     High,
 }
 
-/// Caps on sizes (in bytes) and numbers.
+/// Caps on sizes, in bytes, and on numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest request body in bytes; at least 52,428,800, as the contract's security floor says.
+    /// The largest request. A history of pictures arrives in one, and the contract asks for 50 MiB at least.
     pub body: u64,
-    /// The largest picture of the current turn in bytes; `None` leaves it to `body`.
+    /// The largest picture of the current turn. `"off"` sets no cap of its own, beside that on the request.
+    ///
+    /// `None` is `"off"`.
     pub image: Option<u64>,
-    /// The largest answer in bytes of encoded JSON; at most 15 MiB, since the app takes less than 16 MiB.
+    /// The largest answer, as encoded JSON. The app takes less than 16 MiB.
     pub reply: u64,
-    /// The bytes that all bodies may take together; at least `body`, or the largest turn could never start.
+    /// The bytes that all requests may take together; a request that doesn't fit is refused as overloaded.
     pub in_flight: u64,
-    /// How many turns may wait; 0 lets none wait.
+    /// How many turns may wait for their start. More are refused at once as overloaded; `0` lets none wait.
     pub queue: usize,
-    /// How many connections may be open at once.
+    /// How many connections may be open at once. Idle ones make room for new ones.
     pub connections: usize,
 }
 
 /// Caps on time; each is above zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From the last byte of the body to the answer; at most 295 s, since the app gives up at 300 s.
+    /// From the last byte of a request to its answer, waiting included. The app gives up at 300 s.
     pub turn: Duration,
-    /// From the end of the head to the last byte of the body.
+    /// To receive the body of a request, from the end of its head on. One that stalls (less than 4 KiB a second) is given up after 15 s.
     pub body: Duration,
-    /// From the first byte of a request's head to its end.
+    /// To receive the head of a request, from its first byte on.
     pub head: Duration,
     /// To connect to a model server.
     pub connect: Duration,
-    /// How long an idle connection of a client stays open.
+    /// How long an idle connection stays open: longer than the 90 s for which cloudflared and Tailscale keep theirs, or a request may
+    /// meet a connection that is just being closed.
     pub keep_alive: Duration,
     /// How long running turns may take to end after the signal to stop.
     pub shutdown: Duration,
 }
 
-/// What is logged, and how.
+/// What is logged, and how. The log goes to stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSettings {
-    /// The least important thing that is logged.
+    /// The least important thing that is logged. No level shows messages, pictures, answers or tokens.
     pub level: Level,
-    /// How a line looks.
+    /// How a line of the log looks.
     pub format: Format,
 }
 
@@ -293,10 +328,10 @@ pub enum Format {
     Json,
 }
 
-/// The metrics listener.
+/// The metrics for Prometheus, at `/metrics` on a port of their own and behind the same tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricsSettings {
-    /// Its port on 127.0.0.1; 0 asks the system for any free one.
+    /// The port on 127.0.0.1; `0` takes any free one. Without the key there are no metrics.
     pub port: u16,
 }
 

@@ -9,8 +9,14 @@ pub(super) enum Shape {
     File,
     /// An address that may hold a password by mistake.
     Address,
-    /// A number, or a word or a size in its place.
+    /// One of a few words.
+    Word,
+    /// A length of time with its unit.
+    Time,
+    /// A number, or a word in its place.
     Number,
+    /// A number of bytes, with or without a unit, or a word in its place.
+    Size,
     /// A number that may have a fraction.
     Decimal,
     /// `true`, `false` or a word.
@@ -37,7 +43,7 @@ pub(super) static KEYS: &[Key] = &[
     key(&["port"], Shape::Number),
     key(&["token_file"], Shape::File),
     key(&["upstream", "*", "url"], Shape::Address),
-    key(&["upstream", "*", "kind"], Shape::Text),
+    key(&["upstream", "*", "kind"], Shape::Word),
     key(&["upstream", "*", "api_key_file"], Shape::File),
     key(&["upstream", "*", "ca_file"], Shape::File),
     key(&["upstream", "*", "concurrency"], Shape::Number),
@@ -50,25 +56,25 @@ pub(super) static KEYS: &[Key] = &[
     key(&["models", "alias", "*"], Shape::Text),
     key(&["models", "override", "*", "images"], Shape::Switch),
     key(&["models", "override", "*", "context"], Shape::Number),
-    key(&["models", "override", "*", "reasoning"], Shape::Text),
+    key(&["models", "override", "*", "reasoning"], Shape::Word),
     key(&["models", "override", "*", "temperature"], Shape::Decimal),
     key(&["models", "override", "*", "longest_answer"], Shape::Number),
     key(&["models", "override", "*", "system_prompt"], Shape::Text),
     key(&["failures"], Shape::Rows),
-    key(&["limits", "body"], Shape::Number),
-    key(&["limits", "image"], Shape::Number),
-    key(&["limits", "reply"], Shape::Number),
-    key(&["limits", "in_flight"], Shape::Number),
+    key(&["limits", "body"], Shape::Size),
+    key(&["limits", "image"], Shape::Size),
+    key(&["limits", "reply"], Shape::Size),
+    key(&["limits", "in_flight"], Shape::Size),
     key(&["limits", "queue"], Shape::Number),
     key(&["limits", "connections"], Shape::Number),
-    key(&["timeouts", "turn"], Shape::Text),
-    key(&["timeouts", "body"], Shape::Text),
-    key(&["timeouts", "head"], Shape::Text),
-    key(&["timeouts", "connect"], Shape::Text),
-    key(&["timeouts", "keep_alive"], Shape::Text),
-    key(&["timeouts", "shutdown"], Shape::Text),
-    key(&["log", "level"], Shape::Text),
-    key(&["log", "format"], Shape::Text),
+    key(&["timeouts", "turn"], Shape::Time),
+    key(&["timeouts", "body"], Shape::Time),
+    key(&["timeouts", "head"], Shape::Time),
+    key(&["timeouts", "connect"], Shape::Time),
+    key(&["timeouts", "keep_alive"], Shape::Time),
+    key(&["timeouts", "shutdown"], Shape::Time),
+    key(&["log", "level"], Shape::Word),
+    key(&["log", "format"], Shape::Word),
     key(&["metrics", "port"], Shape::Number),
 ];
 

@@ -163,7 +163,7 @@ impl Turns {
                 warn!(default, "models.default is on no model server; GET /v1/models lists what is there");
                 Failure::upstream_failure("the default model is not on the model server")
             }),
-            (None, None) => Err(Failure::upstream_failure("there is no model that can chat")),
+            (None, None) => Err(Failure::upstream_failure("no model server answers with a model that can chat")),
         }
     }
 }

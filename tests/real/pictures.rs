@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::colours::Colour;
-use crate::common::{DISCLOSURE, Weir, assistant, image, say, secret, text, turn as turn_of, user};
+use crate::common::{
+    DISCLOSURE, Weir, assistant, image, run_to_end, say, secret, text, turn as turn_of, user, weir_command,
+};
 use crate::llama_server::{Launch, finish, turn};
 
 fn modalities(weir: &Weir) -> Value {
@@ -56,6 +58,21 @@ fn two_pictures_of_one_turn_both_arrive() {
     let body = say(pictures);
     let reply = turn(&weir, &body).assert_reply(Colour::Red.answer());
     assert_eq!(reply["usage"]["prompt_tokens"], server.prompt_tokens(&body["messages"]));
+}
+
+#[test]
+fn the_doctor_says_of_a_model_that_sees_and_reads_no_digits_that_the_picture_arrives() {
+    let server = Launch::vision().start();
+    let weir = server.behind_weir().start();
+    let mut command = weir_command();
+    command.args(["doctor", "--deep", "--json", "--config"]).arg(weir.folder().join("adapter.toml"));
+    command.env("ADAPTER_PORT", weir.address().port().to_string());
+    let (code, said) = run_to_end(command.spawn().unwrap());
+    let document: Value = serde_json::from_str(&said).unwrap();
+    let findings = document["findings"].as_array().unwrap();
+    let picture = findings.iter().find(|finding| finding["id"] == "turn-picture").unwrap();
+    assert_eq!((&picture["verdict"], code), (&json!("warning"), 0), "{said}");
+    assert!(picture["seen"].as_str().unwrap().contains("the picture arrives"), "{said}");
 }
 
 #[test]

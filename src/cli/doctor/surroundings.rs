@@ -189,8 +189,7 @@ fn front_time(turn: Duration, slowest: Option<Duration>) -> Option<Finding> {
     if turn < CLOUDFLARE_TIME {
         return Some(Finding::ok(id, format!("a turn ends after {limit}, before any front gives up")));
     }
-    let why =
-        "Cloudflare gives up after 100 s: the phone shows a server error for a slow turn. Tailscale has no such limit.";
+    let why = "Cloudflare gives up after 100 s: the phone then says that your AI reported an error. Tailscale has no such limit.";
     let mend = "turn = \"95s\" below [timeouts], where Cloudflare is the front";
     Some(match slowest.filter(|slowest| *slowest >= CLOUDFLARE_TIME) {
         Some(slowest) => {

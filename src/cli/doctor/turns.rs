@@ -25,6 +25,9 @@ pub(super) const FURTHER: [&str; 3] = ["turn-unknown-model", "turn-history-pictu
 /// The turn that shows the model a picture.
 pub(super) const PICTURE: &str = "turn-picture";
 
+/// As few tokens as any model takes for the doctor's picture, and more than the words that some servers put in a picture's place.
+const TOKENS_OF_A_PICTURE: u64 = 16;
+
 /// What the turns so far have shown.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -146,8 +149,9 @@ impl Turns {
         let id = PICTURE;
         let digits = Digits::random()?;
         let mut body = question();
+        let words = "Reply with exactly the digits shown in the picture, and nothing else.";
         body["messages"] = json!([{"role": "user", "content": [
-            {"type": "text", "text": "Reply with exactly the digits shown in the picture, and nothing else."},
+            {"type": "text", "text": words},
             {"type": "image_url", "image_url": {"url": digits.data_uri()}}]}]);
         let answer = match self.send(adapter, &body).await {
             Ok(answer) => answer,
@@ -176,15 +180,32 @@ impl Turns {
                 return Ok(Finding::failed(id, Trouble { mend, ..trouble }));
             }
         };
-        Ok(if digits.are_read_in(&reply) {
-            Finding::ok(id, format!("the model reads it; {}", report::time(answer.took)))
+        if digits.are_read_in(&reply) {
+            return Ok(Finding::ok(id, format!("the model reads it; {}", report::time(answer.took))));
+        }
+        // A small model that sees may read no digits all the same: what it was given tells whether the picture arrived.
+        body["messages"] = json!([{"role": "user", "content": words}]);
+        let without = self.send(adapter, &body).await.ok().and_then(|answer| prompt_tokens(&answer));
+        let arrived = prompt_tokens(&answer)
+            .zip(without)
+            .is_some_and(|(with, without)| with >= without.saturating_add(TOKENS_OF_A_PICTURE));
+        Ok(if arrived {
+            let seen = "the picture arrives, but the model doesn't read the digits in it";
+            let why = "The phone shows what the model says of a picture, and that may be wrong.";
+            let mend = r#"pictures = "ID" below [models], with a model that reads better"#;
+            Finding::warning(id, Trouble::new(seen, why, mend))
         } else {
-            let why = "The picture was dropped on its way, or the model can't read it: the phone shows an answer to a picture \
+            let why = "The picture was dropped on its way, or the model doesn't see it: the phone shows an answer to a picture \
                        that nobody saw.";
             let mend = r#"images = false below [models.override."ID"], or a model that sees"#;
             Finding::failed(id, Trouble::new("answered without the digits that the picture shows", why, mend))
         })
     }
+}
+
+/// How many tokens the model was given, if the answer says.
+fn prompt_tokens(answer: &Answer) -> Option<u64> {
+    answer.json()?.get("usage")?.get("prompt_tokens")?.as_u64()
 }
 
 fn finding(id: &'static str, result: Result<String, Trouble>) -> Finding {
