@@ -62,3 +62,30 @@ fn adler32(bytes: &[u8]) -> u32 {
     }
     (high << 16) | low
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::*;
+    use crate::upstream::dialect::probe_image;
+
+    /// Servers refuse a picture with a wrong checksum, and then seem to take none.
+    #[test]
+    fn the_probe_picture_is_whole() {
+        let data = probe_image::DATA_URI.strip_prefix("data:image/png;base64,").unwrap();
+        let file = STANDARD.decode(data).unwrap();
+        let mut rest = file.strip_prefix(b"\x89PNG\r\n\x1a\n").unwrap();
+        let mut kinds = Vec::new();
+        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+            let (chunk, after) = after.split_at(4 + u32::from_be_bytes(*length) as usize);
+            let (check, after) = after.split_first_chunk::<4>().unwrap();
+            assert_eq!(crc32(chunk), u32::from_be_bytes(*check));
+            kinds.push(chunk[..4].to_vec());
+            rest = after;
+        }
+        assert_eq!(kinds, [b"IHDR".to_vec(), b"IDAT".to_vec(), b"IEND".to_vec()]);
+    }
+}

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::colours::Colour;
 use crate::common::{
-    DISCLOSURE, Weir, assistant, image, run_to_end, say, secret, text, turn as turn_of, user, weir_command,
+    Builder, DISCLOSURE, Weir, assistant, image, run_to_end, say, secret, text, turn as turn_of, user, weir_command,
 };
 use crate::llama_server::{Launch, finish, turn};
 
@@ -73,6 +73,22 @@ fn the_doctor_says_of_a_model_that_sees_and_reads_no_digits_that_the_picture_arr
     let picture = findings.iter().find(|finding| finding["id"] == "turn-picture").unwrap();
     assert_eq!((&picture["verdict"], code), (&json!("warning"), 0), "{said}");
     assert!(picture["seen"].as_str().unwrap().contains("the picture arrives"), "{said}");
+    // The one in the history is a picture that the server can read, too.
+    assert!(!weir.output().contains("disclose_historical_images"), "{}", weir.output());
+}
+
+#[test]
+fn the_probe_finds_out_that_a_model_sees_where_nothing_tells() {
+    let server = Launch::vision().start();
+    // A Weir in between passes pictures on, and tells nothing that is known of the server behind it.
+    let between = server.behind_weir().start();
+    let url = format!("http://{}", between.address());
+    let weir = Builder::new().upstream("between", &url).upstream_key(between.token()).start();
+    let mut command = weir_command();
+    command.args(["check", "--probe-images", "--config"]).arg(weir.folder().join("adapter.toml"));
+    let (code, said) = run_to_end(command.spawn().unwrap());
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("saw the colour of a picture") && said.contains("images = true"), "{said}");
 }
 
 #[test]
