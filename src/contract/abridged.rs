@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use super::bulk;
+
 /// Strings of more bytes than this are taken out.
 const LONGEST_LEFT_IN: usize = 1024;
 
@@ -93,6 +95,8 @@ impl<'a> Abridged<'a> {
 /// What was seen of a string on the way to its end.
 struct Inside {
     length: usize,
+    /// How much of it is known to be plain text that escapes nothing but slashes.
+    plain: usize,
     only_slashes_escaped: bool,
 }
 
@@ -100,21 +104,24 @@ impl Inside {
     /// Goes to the closing quote, or to the end of the body.
     fn of(rest: &[u8]) -> Self {
         let mut only_slashes_escaped = true;
-        let mut at = 0;
+        let plain = bulk::plain(rest);
+        // A backslash at its end stands before a slash: that belongs to it.
+        let mut at = plain;
         while let Some(found) = memchr::memchr2(b'"', b'\\', &rest[at..]) {
             at += found;
             if rest[at] == b'"' {
-                return Inside { length: at, only_slashes_escaped };
+                return Inside { length: at, plain, only_slashes_escaped };
             }
             only_slashes_escaped &= rest.get(at + 1) == Some(&b'/');
             at = (at + 2).min(rest.len());
         }
-        Inside { length: rest.len(), only_slashes_escaped }
+        Inside { length: rest.len(), plain, only_slashes_escaped }
     }
 
     /// Whether the literal is a JSON string in UTF-8. Plain text, as base64 is, needs no reader to tell that.
     fn is_sound(&self, literal: &[u8]) -> bool {
-        let is_plain = literal.iter().fold(true, |plain, &byte| plain & (b' '..=b'~').contains(&byte));
+        let is_plain =
+            literal.iter().skip(1 + self.plain).fold(true, |plain, &byte| plain & (b' '..=b'~').contains(&byte));
         self.only_slashes_escaped && is_plain
             || std::str::from_utf8(literal).is_ok_and(|text| serde_json::from_str::<&RawValue>(text).is_ok())
     }

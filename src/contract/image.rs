@@ -5,6 +5,8 @@ use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 
+use super::bulk::{self, Base64};
+
 /// What a picture is, judged by its first bytes and not by its label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ImageKind {
@@ -123,20 +125,25 @@ impl Image {
     /// A sentence for the client that says what is wrong with it; it never quotes the literal.
     pub(super) fn from_literal(literal: &Bytes) -> Result<Self, &'static str> {
         let inside = literal.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).ok_or(NOT_A_STRING)?;
-        if let Some(slashes) = escaped_slashes(inside) {
-            return Self::from_uri(literal.slice_ref(inside), slashes);
+        if let Some(comma) = memchr::memchr(b',', inside) {
+            let payload = &inside[comma + 1..];
+            let seen = bulk::base64(payload);
+            if escapes_only_slashes(&inside[..comma]) && escapes_only_slashes(&payload[seen.length..]) {
+                return Self::from_uri(literal.slice_ref(inside), comma, &seen);
+            }
         }
         // Other escapes are legal and rare: decode once. What a data URI may hold needs no escaping again.
         let decoded: String = serde_json::from_slice(literal).map_err(|_| NOT_A_STRING)?;
         if decoded.bytes().any(|byte| byte == b'"' || byte == b'\\' || byte < 0x20) {
             return Err(BAD_BASE64);
         }
-        Self::from_uri(Bytes::from(decoded), 0)
+        let comma = decoded.find(',').ok_or(NOT_INLINE)?;
+        let seen = bulk::base64(&decoded.as_bytes()[comma + 1..]);
+        Self::from_uri(Bytes::from(decoded), comma, &seen)
     }
 
-    /// `slashes` is how many slashes of the URI are written `\/`.
-    fn from_uri(uri: Bytes, slashes: u64) -> Result<Self, &'static str> {
-        let comma = memchr::memchr(b',', &uri).ok_or(NOT_INLINE)?;
+    /// Reads a URI whose slashes may be written `\/`; it has no other escape. `seen` is what was seen of its payload, behind the comma.
+    fn from_uri(uri: Bytes, comma: usize, seen: &Base64) -> Result<Self, &'static str> {
         let header: Vec<u8> = uri[..comma].iter().copied().filter(|&byte| byte != b'\\').collect();
         let header = String::from_utf8(header).map_err(|_| NOT_INLINE)?.to_ascii_lowercase();
         let mut fields = header.strip_prefix("data:").ok_or(NOT_INLINE)?.split(';').map(str::trim);
@@ -150,8 +157,7 @@ impl Image {
             return Err(NOT_AN_IMAGE);
         }
         let payload = uri.slice(comma + 1..);
-        let slashes_before = escaped_slashes(&uri[..comma]).unwrap_or_default();
-        let characters = check_base64(&payload, slashes - slashes_before)?;
+        let characters = check_base64(&payload, seen)?;
         let kind = ImageKind::sniff(&first_bytes(&payload));
         let media_type = match kind.media_type() {
             Some(proven) => Bytes::from_static(proven.as_bytes()),
@@ -168,33 +174,26 @@ const NOT_BASE64: &str = "the data: URI of a picture must be base64";
 const NOT_AN_IMAGE: &str = "the data: URI of an image_url part must have an image/ media type";
 const BAD_BASE64: &str = "the base64 of a picture is not sound: standard alphabet, padded, no white space";
 
-/// How many slashes of JSON string content are written `\/`, as the app writes all of them; `None` if there is any other escape.
-fn escaped_slashes(inside: &[u8]) -> Option<u64> {
-    let mut slashes = 0;
+/// Whether JSON string content has no escape but that of slashes, as the app writes all of them.
+fn escapes_only_slashes(inside: &[u8]) -> bool {
     let mut after_escape = 0;
-    for at in memchr::memchr_iter(b'\\', inside) {
+    memchr::memchr_iter(b'\\', inside).all(|at| {
         // A second backslash would be an escaped one, and the escape another than that of a slash.
-        if at < after_escape || inside.get(at + 1) != Some(&b'/') {
-            return None;
-        }
-        slashes += 1;
+        let is_slash = at >= after_escape && inside.get(at + 1) == Some(&b'/');
         after_escape = at + 2;
-    }
-    Some(slashes)
+        is_slash
+    })
 }
 
-/// Checks the alphabet, the length and the padding, and counts the characters. `slashes` of them are written `\/`: that a
-/// backslash only stands before a slash is known.
-fn check_base64(payload: &[u8], slashes: u64) -> Result<u64, &'static str> {
-    let body = memchr::memchr(b'=', payload).unwrap_or(payload.len());
-    let (body, padding) = payload.split_at(body);
-    // No branch and no table, so that many bytes are looked at in one step.
-    let is_known = |byte: u8| {
-        (byte | 0x20).wrapping_sub(b'a') < 26 || byte.wrapping_sub(b'0') < 10 || matches!(byte, b'+' | b'/' | b'\\')
-    };
-    let sound = body.iter().fold(true, |sound, &byte| sound & is_known(byte));
-    let characters = payload.len() as u64 - slashes;
-    if !sound || !matches!(padding, b"" | b"=" | b"==") || characters == 0 || !characters.is_multiple_of(4) {
+/// Checks the alphabet, the length and the padding, and counts the characters. That a backslash only stands before a slash is known.
+fn check_base64(payload: &[u8], seen: &Base64) -> Result<u64, &'static str> {
+    let rest = &payload[seen.length..];
+    let (body, padding) = rest.split_at(memchr::memchr(b'=', rest).unwrap_or(rest.len()));
+    let is_known = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/\\".contains(byte);
+    let escaped = seen.escaped + body.iter().filter(|&&byte| byte == b'\\').count() as u64;
+    let characters = payload.len() as u64 - escaped;
+    let sound = body.iter().all(is_known) && matches!(padding, b"" | b"=" | b"==");
+    if !sound || characters == 0 || !characters.is_multiple_of(4) {
         return Err(BAD_BASE64);
     }
     Ok(characters)

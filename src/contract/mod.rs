@@ -3,6 +3,7 @@
 //! No I/O, no clock, no knowledge of any backend: what a request may be, what an answer looks like, which failure has which status.
 
 mod abridged;
+mod bulk;
 pub mod conversation;
 pub mod disclosure;
 pub mod failure;
