@@ -516,3 +516,20 @@ fn a_llama_server_that_still_reads_an_abandoned_prompt_gets_no_other_turn_meanwh
     upstream.set_route("/slots", slots(false));
     next.read().assert_reply(REPLY);
 }
+
+#[test]
+fn row_139_a_flood_of_interim_answers_keeps_nobody_else_waiting() {
+    let upstream = ScriptedUpstream::start();
+    let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(2000);
+    upstream.always(Script::steps(vec![Step::Dribble(interim, Duration::ZERO)]));
+    let weir = Weir::before(&upstream).upstream_setting("concurrency = 4").turn("20s").start();
+    let _flooded: Vec<_> = (0..4).map(|_| weir.chat_request(say("hi").to_string()).open()).collect();
+    upstream.wait_for_chats(4);
+    let mut slowest = Duration::ZERO;
+    for _ in 0..5 {
+        let since = Instant::now();
+        assert_eq!(weir.get("/v1/models").status, 200);
+        slowest = slowest.max(since.elapsed());
+    }
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+}

@@ -92,3 +92,19 @@ fn a_faulty_configuration_changes_nothing_and_is_said_in_one_line() {
     weir.wait_for_log(READ_AGAIN);
     weir.ok("hello").assert_reply(REPLY);
 }
+
+#[test]
+fn a_reload_gives_out_no_permit_that_a_running_turn_holds() {
+    let upstream = ScriptedUpstream::start();
+    upstream.always(Script::hang_before_head());
+    let weir = Weir::before(&upstream).upstream_setting("concurrency = 1").limit("queue = 0").turn("20s").start();
+    let _running = weir.chat_request(say("one").to_string()).open();
+    upstream.wait_for_chats(1);
+    assert_eq!(weir.ok("two").status, 429);
+    weir.signal("HUP");
+    weir.wait_for_log("the configuration was read again");
+    let mut third = weir.chat_request(say("three").to_string()).open();
+    assert!(third.answers_within(CEILING), "it was sent to the server, which runs one turn at a time");
+    assert_eq!(third.read().status, 429);
+    assert_eq!(upstream.chat_count(), 1);
+}

@@ -264,3 +264,32 @@ fn row_014_a_redirect_is_never_given() {
     }
     assert!(statuses.iter().all(|status| !(300..400).contains(status)), "{statuses:?}");
 }
+
+/// The timer column of /proc/net/tcp (Linux): 02 is the keep-alive timer.
+#[cfg(target_os = "linux")]
+fn timers_towards(port: u16) -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let remote = format!(":{port:04X}");
+    table
+        .lines()
+        .map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|cells| cells.len() > 5 && cells[2].ends_with(&remote) && cells[3] == "01")
+        .map(|cells| cells[5].clone())
+        .collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_server_that_vanishes_without_a_word_is_noticed_by_keep_alive_probes() {
+    let upstream = ScriptedUpstream::start();
+    upstream.close_after_discovery();
+    upstream.always(Script::hang_before_head());
+    let weir = Weir::in_front_of(&upstream);
+    let turn = weir.chat_request(say("hi").to_string()).open();
+    upstream.wait_for_chats(1);
+    // Once what was sent is acknowledged, only that timer can run.
+    let timers = timers_towards(upstream.address().port());
+    assert!(!timers.is_empty());
+    assert!(timers.iter().all(|timer| timer.starts_with("02:")), "{timers:?}");
+    drop(turn);
+}

@@ -5,6 +5,7 @@ use weir::json::Index;
 use weir::upstream::dialect::Dialect;
 use weir::upstream::document::Document;
 use weir::upstream::framing::{Frame, FramingError, Splitter};
+use weir::upstream::pattern::Pattern;
 
 use crate::allocations;
 use crate::chance::Chance;
@@ -92,7 +93,8 @@ fn check(input: &[u8]) -> Outcome {
         check_memory(input, cap);
     }
     let outcome = split(input, std::iter::empty(), NO_CAP);
-    outcome.frames.iter().for_each(read);
+    let mut pattern = Pattern::default();
+    outcome.frames.iter().for_each(|frame| read(frame, &mut pattern));
     outcome
 }
 
@@ -138,14 +140,24 @@ fn check_memory(input: &[u8], cap: usize) {
     }
 }
 
-/// What an exchange does with a frame.
-fn read(frame: &Frame) {
+/// What an exchange does with a frame. `pattern` knows the frames before it.
+fn read(frame: &Frame, pattern: &mut Pattern) {
     let Frame::Document(document) = frame else { return };
     let mut index = Index::default();
     let read = Document::read(document, &mut index);
     if let Ok(strict @ Value::Object(_)) = serde_json::from_slice(document) {
         let root = read.as_ref().expect("strict JSON is a document").root();
         assert_eq!(serde_json::from_str::<Value>(root.as_json()).ok(), Some(strict), "strict JSON was read leniently");
+    }
+    if let Some(text) = pattern.text_of(document) {
+        let read = read.as_ref().expect("a document like one before it is one");
+        let piece = Dialect::OpenAi.decode(read.root(), false).expect("it reports no failure");
+        assert_eq!(piece.text, text, "the pattern of the stream gives another text");
+        assert!(piece.end.is_none() && piece.usage.is_none() && !piece.reasoning && piece.tool_calls.is_empty());
+    }
+    if let Some(piece) = read.as_ref().and_then(Document::borrowed).and_then(|root| Dialect::OpenAi.decode(root, false))
+    {
+        pattern.learn(document, &piece);
     }
     if let Some(read) = read {
         for dialect in [Dialect::OpenAi, Dialect::Ollama] {

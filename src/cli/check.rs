@@ -164,7 +164,7 @@ async fn probe(settings: &Settings, classifier: &Classifier, id: &str) -> Result
         // It answered a moment ago; if it does not now, the turn says so.
         let _ = catalog.look(place).await;
     }
-    let turns = Turns::new(&settings, catalog, classifier.clone());
+    let turns = Turns::new(&settings, catalog, classifier.clone(), None);
     let question = "What colour is this picture? Answer with one word.";
     let image = json!({"type": "image_url", "image_url": {"url": probe_image::DATA_URI}});
     let content = json!([{"type": "text", "text": question}, image]);

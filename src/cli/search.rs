@@ -80,9 +80,10 @@ pub(super) fn usual_ports() -> String {
 
 fn nothing_found() -> CommandError {
     let ports = usual_ports();
+    let weir = super::program();
     CommandError::Failed(format!(
         "there is no adapter.toml, and no model server answers on 127.0.0.1 at the usual ports ({ports}). Start one (for \
-         example `ollama serve`, or `llama-server -m MODEL.gguf`), or name yours with `weir init`; to try Weir without a \
-         model, run `weir demo`"
+         example `ollama serve`, or `llama-server -m MODEL.gguf`), or name yours with `{weir} init`; to try Weir without a \
+         model, run `{weir} demo`"
     ))
 }

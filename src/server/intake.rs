@@ -67,11 +67,15 @@ impl From<Failure> for NotReceived {
 }
 
 impl Intake {
-    /// Bodies of at most `cap` bytes, each within `patience`, all together at most `in_flight` bytes at a time.
-    pub fn new(cap: u64, in_flight: u64, patience: Duration) -> Self {
+    /// Bodies of at most `cap` bytes, each within `patience`, all together at most `in_flight` bytes at a time. Those that `before` took
+    /// in count, as long as the budget is the same.
+    pub fn new(cap: u64, in_flight: u64, patience: Duration, before: Option<&Intake>) -> Self {
         let units = in_flight / UNIT;
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
-        let budget = Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(most).min(most)));
+        let budget = match before.filter(|before| before.units == units) {
+            Some(before) => Arc::clone(&before.budget),
+            None => Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(most).min(most))),
+        };
         Intake { cap, patience, budget, units }
     }
 
@@ -107,7 +111,7 @@ impl Intake {
         self.reserve(&mut share, room).await?;
         let mut whole = BytesMut::new();
         make_room(&mut whole, usize::try_from(room).unwrap_or(0));
-        let mut window = Window::new();
+        let mut window = Window::new(self.least_in_a_window(room));
         while let Some(frame) = window.next(&mut body, whole.len()).await? {
             let Ok(data) = frame.map_err(|_| NotReceived::Gone)?.into_data() else { continue };
             let total = (whole.len() + data.len()) as u64;
@@ -121,6 +125,13 @@ impl Intake {
             append(&mut whole, &data);
         }
         Ok(Received { body: whole.freeze(), _share: share })
+    }
+
+    /// By how many bytes a body has to grow in each window. One that takes a large part of the budget from the start has to come at
+    /// half the pace at least at which it would be whole in its time.
+    fn least_in_a_window(&self, length: u64) -> usize {
+        let windows = (self.patience.as_secs() / RATE_WINDOW.as_secs()).max(1);
+        usize::try_from(length / windows / 2).unwrap_or(usize::MAX).max(LEAST_IN_A_WINDOW)
     }
 
     async fn reserve(&self, share: &mut Share, bytes: u64) -> Result<(), NotReceived> {
@@ -142,15 +153,16 @@ impl Intake {
     }
 }
 
-/// The time in which a body has to grow by [`LEAST_IN_A_WINDOW`].
+/// The time in which a body has to grow by so much.
 struct Window {
     until: Instant,
+    least: usize,
     length_before: usize,
 }
 
 impl Window {
-    fn new() -> Self {
-        Window { until: Instant::now() + RATE_WINDOW, length_before: 0 }
+    fn new(least: usize) -> Self {
+        Window { until: Instant::now() + RATE_WINDOW, least, length_before: 0 }
     }
 
     /// The next frame of a body of which `length` bytes are there.
@@ -159,8 +171,8 @@ impl Window {
         body: &mut Body,
         length: usize,
     ) -> Result<Option<Result<Frame<Bytes>, axum::Error>>, NotReceived> {
-        if length - self.length_before >= LEAST_IN_A_WINDOW {
-            *self = Window { length_before: length, ..Window::new() };
+        if length - self.length_before >= self.least {
+            *self = Window { length_before: length, ..Window::new(self.least) };
         }
         tokio::time::timeout_at(self.until, body.frame()).await.map_err(|_| Failure::body_too_slow().into())
     }
@@ -171,7 +183,7 @@ mod tests {
     use std::convert::Infallible;
 
     use futures_util::{StreamExt as _, stream};
-    use http::StatusCode;
+    use http::{HeaderValue, StatusCode};
 
     use super::*;
 
@@ -186,7 +198,7 @@ mod tests {
     }
 
     async fn received(body: Body) -> Result<usize, NotReceived> {
-        let intake = Intake::new(64 << 20, 512 << 20, PATIENCE);
+        let intake = Intake::new(64 << 20, 512 << 20, PATIENCE, None);
         let received = intake.receive(&HeaderMap::new(), body).await;
         assert_eq!(received.as_ref().map_or(0, |received| received.body.len()) == 0, intake.in_flight() == 0);
         received.map(|received| received.body.len())
@@ -201,6 +213,18 @@ mod tests {
         );
         // A short one is not slow.
         assert_eq!(received(coming(&[(10, 1), (10, 6), (10, 6)])).await.unwrap(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_announced_much_has_to_come_at_half_its_pace() {
+        let intake = Intake::new(64 << 20, 512 << 20, PATIENCE, None);
+        let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from(60_000_000))]);
+        // 60 MB in ten minutes are 1.5 MB in a window.
+        for (piece, comes) in [(&[(800_000, 14); 75], true), (&[(700_000, 14); 75], false)] {
+            let since = Instant::now();
+            let received = intake.receive(&headers, coming(piece)).await;
+            assert_eq!(received.is_ok() || since.elapsed() >= PATIENCE, comes, "{piece:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

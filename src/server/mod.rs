@@ -43,13 +43,19 @@ struct Service {
 }
 
 impl Service {
-    fn new(settings: Settings, classifier: Classifier) -> Result<Self, ClientError> {
+    /// `before` is the service that this one takes the place of: what its turns and bodies hold still counts.
+    fn new(settings: Settings, classifier: Classifier, before: Option<&Service>) -> Result<Self, ClientError> {
         let catalog = Arc::new(Catalog::new(&settings)?);
         let limits = &settings.limits;
         Ok(Service {
             guard: Guard::new(&settings.tokens),
-            intake: Intake::new(limits.body, limits.in_flight, settings.timeouts.body),
-            turns: Turns::new(&settings, Arc::clone(&catalog), classifier),
+            intake: Intake::new(
+                limits.body,
+                limits.in_flight,
+                settings.timeouts.body,
+                before.map(|before| &before.intake),
+            ),
+            turns: Turns::new(&settings, Arc::clone(&catalog), classifier, before.map(|before| &before.turns)),
             catalog,
             retired: CancellationToken::new(),
             settings,
@@ -78,7 +84,7 @@ impl Adapter {
     /// # Errors
     /// A client toward a model server cannot be made from the settings.
     pub fn new(settings: Settings, classifier: Classifier) -> Result<Self, ClientError> {
-        let service = RwLock::new(Arc::new(Service::new(settings, classifier)?));
+        let service = RwLock::new(Arc::new(Service::new(settings, classifier, None)?));
         let stopping_turns = CancellationToken::new();
         Ok(Adapter { service, ledger: Arc::default(), started: Instant::now(), stopping_turns })
     }
@@ -89,7 +95,7 @@ impl Adapter {
     /// # Errors
     /// A client toward a model server cannot be made from the settings; everything stays as it was then.
     pub fn reload(&self, settings: Settings, classifier: Classifier) -> Result<(), ClientError> {
-        let service = Arc::new(Service::new(settings, classifier)?);
+        let service = Arc::new(Service::new(settings, classifier, Some(&self.service()))?);
         service.catalog.watch(&service.retired);
         let mut current = self.service.write().unwrap_or_else(PoisonError::into_inner);
         current.retired.cancel();

@@ -64,6 +64,11 @@ impl Admission {
         Admission { permits: Arc::new(Semaphore::new(0)), state: Arc::default(), longest_queue }
     }
 
+    /// The same permits and the same line under other settings: turns that run, and those that wait, still count.
+    pub fn carried_over(&self, longest_queue: usize) -> Self {
+        Admission { permits: Arc::clone(&self.permits), state: Arc::clone(&self.state), longest_queue }
+    }
+
     /// Follows what the server tells about itself. Turns that run keep their permits: a smaller number takes effect as they end.
     pub fn resize(&self, turns_at_once: usize) {
         let mut state = lock(&self.state);

@@ -20,6 +20,7 @@ use crate::catalog::snapshot::{Candidate, Entry, Snapshot};
 use crate::contract::{Conversation, Failure, Reply};
 use crate::observe::TurnRecord;
 use crate::settings::Settings;
+use crate::upstream::Upstream;
 use crate::upstream::classify::Classifier;
 use crate::upstream::dialect::Sight;
 use admission::{Admission, HeldPermit, NotAdmitted};
@@ -46,9 +47,21 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Gets ready for turns on the servers of the catalog.
-    pub fn new(settings: &Settings, catalog: Arc<Catalog>, classifier: Classifier) -> Self {
-        let admissions = catalog.upstreams().iter().map(|_| Admission::new(settings.limits.queue)).collect();
+    /// Gets ready for turns on the servers of the catalog. Of those that `before` had, the permits are taken over: turns that run
+    /// there hold theirs, whatever the settings are now.
+    pub fn new(settings: &Settings, catalog: Arc<Catalog>, classifier: Classifier, before: Option<&Turns>) -> Self {
+        let queue = settings.limits.queue;
+        let carried_over = |upstream: &Upstream| {
+            let before = before?;
+            let same = |known: &&Arc<Upstream>| {
+                known.settings.name == upstream.settings.name && known.settings.url == upstream.settings.url
+            };
+            let place = before.catalog.upstreams().iter().position(|known| same(&known))?;
+            Some(before.admissions[place].carried_over(queue))
+        };
+        let admissions = catalog.upstreams().iter();
+        let admissions =
+            admissions.map(|upstream| carried_over(upstream).unwrap_or_else(|| Admission::new(queue))).collect();
         let (time, reply_cap) = (settings.timeouts.turn, settings.limits.reply);
         Turns {
             time,

@@ -39,9 +39,15 @@ const STALE_WITHIN: Duration = Duration::from_secs(1);
 /// How long the rest of an answer that is whole is listened to, so that its connection can be used again.
 const END_OF_AN_ANSWER: Duration = Duration::from_secs(1);
 
-/// So many bytes of an answer are taken at a stretch where they come faster than they are read: then the others have a turn, and the
-/// clocks are looked at.
+/// So many bytes are read at a stretch where they come faster than they are used: then the others have a turn, and the clocks are
+/// looked at.
 const AT_A_STRETCH: usize = 64 * 1024;
+
+/// After so long a silence the system asks the other side whether it is there, and again so long after that.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+/// After so many questions without an answer the connection is lost.
+const SIGNS_MISSED: u32 = 3;
 
 /// The most that such a rest may have, in bytes.
 const LONGEST_END: usize = 64 * 1024;
@@ -67,6 +73,14 @@ impl Connections {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
+        // Of several addresses each gets its share of the time.
+        tcp.set_connect_timeout(Some(patience));
+        // A machine that loses its power, or a link that forgets, says nothing: so it is asked.
+        tcp.set_keepalive(Some(SIGN_OF_LIFE));
+        tcp.set_keepalive_interval(Some(SIGN_OF_LIFE));
+        tcp.set_keepalive_retries(Some(SIGNS_MISSED));
+        #[cfg(target_os = "linux")]
+        tcp.set_tcp_user_timeout(Some(SIGN_OF_LIFE * 2));
         let opener = HttpsConnector::from((tcp, tls));
         Connections { opener, address, headers, patience, kept: Arc::default() }
     }
@@ -110,7 +124,7 @@ impl Connections {
             Err(_) => return Err(Broken::NotConnected(Obstacle::Other)),
         };
         let heard = Arc::new(AtomicBool::new(false));
-        let socket = HearingSocket { socket: TokioIo::new(socket), heard: Arc::clone(&heard) };
+        let socket = HearingSocket { socket: TokioIo::new(socket), at_a_stretch: 0, heard: Arc::clone(&heard) };
         let (sender, driver) = http1::handshake(TokioIo::new(socket)).await.map_err(|_| Broken::Lost)?;
         Ok(Connection { sender, driver: Box::new(driver), ended: false, heard, since: None })
     }
@@ -184,8 +198,6 @@ impl Connection {
 pub struct Response {
     status: StatusCode,
     body: UnsyncBoxBody<Bytes, Broken>,
-    /// Bytes that were taken since somebody else had a turn.
-    at_a_stretch: usize,
     connection: Option<Connection>,
     kept: Option<Arc<Kept>>,
 }
@@ -198,7 +210,7 @@ where
     fn from(answer: http::Response<B>) -> Self {
         let (head, body) = answer.into_parts();
         let body = body.map_err(|_| Broken::Lost).boxed_unsync();
-        Response { status: head.status, body, at_a_stretch: 0, connection: None, kept: None }
+        Response { status: head.status, body, connection: None, kept: None }
     }
 }
 
@@ -219,13 +231,7 @@ impl Response {
     /// # Errors
     /// The connection was lost before the end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Broken> {
-        if self.at_a_stretch > AT_A_STRETCH {
-            self.at_a_stretch = 0;
-            tokio::task::yield_now().await;
-        }
-        let chunk = poll_fn(|cx| self.poll_chunk(cx)).await;
-        self.at_a_stretch += chunk.as_ref().map_or(0, |chunk| chunk.as_ref().map_or(0, Bytes::len));
-        chunk
+        poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
@@ -338,19 +344,28 @@ impl Kept {
     }
 }
 
-/// A socket that notes when something comes over it.
+/// A socket that notes when something comes over it, and gives way when that is much.
 struct HearingSocket {
     socket: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
+    /// Bytes that were read since somebody else had a turn.
+    at_a_stretch: usize,
     heard: Arc<AtomicBool>,
 }
 
 impl AsyncRead for HearingSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.at_a_stretch > AT_A_STRETCH {
+            self.at_a_stretch = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
+        let length = buffer.filled().len() - before;
+        if length > 0 {
             self.heard.store(true, Ordering::Relaxed);
         }
+        self.at_a_stretch = if read.is_pending() { 0 } else { self.at_a_stretch + length };
         read
     }
 }
