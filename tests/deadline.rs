@@ -257,6 +257,39 @@ fn row_146_a_phone_that_hangs_up_ends_the_running_turn() {
     }
 }
 
+/// What makes Weir ask a second time, and a server that says nothing to that.
+fn calls_a_tool_and_hangs() -> ScriptedUpstream {
+    let upstream = ScriptedUpstream::start();
+    let call = json!({"choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": null,
+        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]}}]});
+    upstream.next(Script::json(200, &call));
+    upstream.next(Script::hang_before_head());
+    upstream
+}
+
+#[test]
+fn row_146_a_phone_that_hangs_up_while_its_turn_is_asked_a_second_time_ends_that_too() {
+    let upstream = calls_a_tool_and_hangs();
+    let weir = Weir::before(&upstream).upstream_setting("concurrency = 1").start();
+    let connection = weir.chat_request(say("hi").to_string()).open();
+    upstream.wait_for_chats(2);
+    drop(connection);
+    upstream.wait_closed(1);
+    weir.ok("next").assert_reply(REPLY);
+    assert_eq!(upstream.chat_count(), 3);
+}
+
+#[test]
+fn row_139_the_deadline_counts_for_both_times_that_a_turn_is_asked() {
+    let upstream = calls_a_tool_and_hangs();
+    let weir = two_seconds(&upstream).start();
+    let start = Instant::now();
+    weir.ok("hi").assert_error(504, "upstream_timeout");
+    assert_at_deadline(start);
+    upstream.wait_closed(1);
+    weir.ok("next").assert_reply(REPLY);
+}
+
 #[test]
 fn row_147_a_half_close_is_a_hang_up() {
     let upstream = ScriptedUpstream::start();
