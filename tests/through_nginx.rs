@@ -197,6 +197,24 @@ fn row_157_a_large_upload_that_is_refused_early_gets_its_answer() {
 }
 
 #[test]
+fn row_157_a_peer_that_announces_a_terabyte_or_stalls_is_cut_off_and_the_next_is_served() {
+    let upstream = ScriptedUpstream::start();
+    let weir = Weir::before(&upstream).timeout("body = \"700ms\"").start();
+    // Otherwise nginx waits for the body itself, and Weir never hears of it.
+    let nginx = Nginx::before(&weir, "off");
+    let good = weir.chat_request(say(secret("hi")).to_string());
+    for (length, status) in [(1_000_000_000_000_u64, 413), (1_000_000, 408)] {
+        let head = weir.chat_request("").header("Content-Length", length.to_string()).head_bytes();
+        let mut connection = nginx.connect();
+        connection.send(&head).unwrap();
+        connection.send(b"{\"messages\":").unwrap();
+        connection.read().assert_error(status, None);
+        nginx.ask(&good).assert_reply(REPLY);
+    }
+    assert_eq!(upstream.chat_count(), 2);
+}
+
+#[test]
 fn row_157_a_picture_comes_through_a_pooling_proxy_to_a_real_model() {
     let server = Launch::vision().start();
     let weir = server.behind_weir().start();
