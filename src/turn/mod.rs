@@ -53,10 +53,10 @@ impl Turns {
         let queue = settings.limits.queue;
         let carried_over = |upstream: &Upstream| {
             let before = before?;
-            let same = |known: &&Arc<Upstream>| {
+            let same = |known: &Arc<Upstream>| {
                 known.settings.name == upstream.settings.name && known.settings.url == upstream.settings.url
             };
-            let place = before.catalog.upstreams().iter().position(|known| same(&known))?;
+            let place = before.catalog.upstreams().iter().position(same)?;
             Some(before.admissions[place].carried_over(queue))
         };
         let admissions = catalog.upstreams().iter();

@@ -174,11 +174,11 @@ impl Connection {
         self.heard.store(false, Ordering::Relaxed);
         let mut answering = std::pin::pin!(self.sender.try_send_request(question));
         let answer = poll_fn(|cx| {
-            self.ended = self.ended || Pin::new(&mut self.driver).poll(cx).is_ready();
+            let ended = self.drive(cx);
             // Only the driver can bring an answer, and it was polled just now: nobody has to wake anybody for it.
             match answering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(answer) => Poll::Ready(answer.map_err(|error| error.message().is_none())),
-                Poll::Pending if self.ended => Poll::Ready(Err(true)),
+                Poll::Pending if ended => Poll::Ready(Err(true)),
                 Poll::Pending => Poll::Pending,
             }
         })

@@ -150,6 +150,17 @@ impl Drop for FaultyServer {
     }
 }
 
+/// How a connection is left behind some steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// The other side was still there.
+    Open,
+    /// It was not.
+    Gone,
+    /// The server cut it.
+    Reset,
+}
+
 /// One connection and what of its current request is not read yet.
 struct Exchange<'a> {
     stream: TcpStream,
@@ -253,27 +264,19 @@ impl Exchange<'_> {
     /// other side asks again on it, which it may where it was answered in order.
     fn perform(&mut self, steps: Vec<Step>) -> bool {
         let may_be_asked_again = leave_open(&steps) && self.shared.dialect.keeps_connections();
-        let answered = may_be_asked_again && self.do_all(steps.clone()) && self.unread == 0;
+        let left = self.do_all(steps);
+        let answered = may_be_asked_again && left == Left::Open && self.unread == 0;
         self.shared.change(|state| state.kept += usize::from(answered));
         let asked_again = answered && self.is_asked_again();
-        let closed = asked_again || if may_be_asked_again { self.ends() } else { self.until_closed(steps) };
+        let closed = asked_again || left == Left::Reset || self.ends();
         if closed {
             self.shared.change(|state| state.open -= 1);
         }
         asked_again
     }
 
-    /// Does steps that do not end the connection; says whether the other side is still there.
-    fn do_all(&mut self, steps: Vec<Step>) -> bool {
-        steps.into_iter().all(|step| match step {
-            Step::Read(most) => self.read_body(most),
-            Step::ReadAll => self.read_body(usize::MAX),
-            Step::Send(bytes) => self.stream.write_all(&bytes).is_ok(),
-            _ => false,
-        })
-    }
-
-    fn until_closed(&mut self, steps: Vec<Step>) -> bool {
+    /// Does the steps, to the last or to the end of the connection.
+    fn do_all(&mut self, steps: Vec<Step>) -> Left {
         for step in steps {
             let goes_on = match step {
                 Step::Read(most) => self.read_body(most),
@@ -316,14 +319,14 @@ impl Exchange<'_> {
                 }
                 Step::Reset => {
                     self.reset();
-                    return true;
+                    return Left::Reset;
                 }
             };
             if !goes_on {
-                break;
+                return Left::Gone;
             }
         }
-        self.ends()
+        Left::Open
     }
 
     /// Whether the other side ends the connection. What it had sent before is read and forgotten.
