@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use fearless_simd::{Level, Simd, SimdBase as _, SimdMask as _, dispatch, u8x16};
+
 /// The most values, names of fields included, that a document may have: each costs 16 bytes beside its own. No chat and no answer
 /// comes near it.
 const MOST_VALUES: usize = 1 << 20;
@@ -129,10 +131,10 @@ impl<'a> Node<'a> {
 
     /// The place of this key among those that are looked for.
     fn place_among<const N: usize>(self, keys: [&str; N]) -> Option<usize> {
-        let literal = self.as_json();
         if !self.is_escaped() {
-            let name = literal.get(1..literal.len() - 1)?;
-            return keys.iter().position(|known| *known == name);
+            let note = self.notes.first()?;
+            let name = self.text.as_bytes().get(note.begin as usize + 1..note.end as usize - 1)?;
+            return keys.iter().position(|known| known.as_bytes() == name);
         }
         // One that is no text is none of them.
         let name = self.text()?;
@@ -159,6 +161,7 @@ impl<'a> Node<'a> {
         serde_json::from_str(literal).ok().map(Cow::Owned)
     }
 
+    /// Whether this is a string with an escape in it.
     fn is_escaped(self) -> bool {
         self.notes.first().is_some_and(|note| note.escaped)
     }
@@ -175,7 +178,7 @@ impl<'a> Node<'a> {
 
     /// Whether this is `null`.
     pub fn is_null(self) -> bool {
-        self.as_json() == "null"
+        self.begins_with(b'n')
     }
 
     /// Whether this says nothing: `null`, or an empty string.
@@ -199,7 +202,8 @@ impl<'a> Node<'a> {
     }
 
     fn begins_with(self, byte: u8) -> bool {
-        self.as_json().as_bytes().first() == Some(&byte)
+        let begin = self.notes.first().map(|note| note.begin as usize);
+        begin.and_then(|begin| self.text.as_bytes().get(begin)) == Some(&byte)
     }
 
     /// The value as JSON, as the document has it.
@@ -403,35 +407,26 @@ pub fn is_plain(inside: &[u8]) -> bool {
 
 /// The place of the next quote, backslash or control character of a string, or of its end.
 #[inline]
-fn end_of_plain(bytes: &[u8], mut at: usize) -> usize {
-    // Four at a time as long as there is nothing to be found, which the compiler turns into vector instructions.
-    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<32>()) {
-        let (eights, _) = block.as_chunks::<8>();
-        if eights.iter().fold(0, |found, eight| found | ends_in(*eight)) != 0 {
-            break;
+fn end_of_plain(bytes: &[u8], at: usize) -> usize {
+    // Most runs are too short to be worth a look at what the processor can do besides.
+    dispatch!(Level::baseline(), simd => end_of_plain_on(simd, bytes, at))
+}
+
+#[inline(always)]
+fn end_of_plain_on<S: Simd>(simd: S, bytes: &[u8], mut at: usize) -> usize {
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
+        let block = u8x16::from_slice(simd, block);
+        let ends = block.simd_eq(b'"') | block.simd_eq(b'\\') | block.simd_lt(b' ');
+        let ends = ends.to_bitmask();
+        if ends != 0 {
+            return at + ends.trailing_zeros() as usize;
         }
-        at += 32;
-    }
-    while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let found = ends_in(*eight);
-        if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
-        }
-        at += 8;
+        at += 16;
     }
     while bytes.get(at).is_some_and(|byte| !matches!(byte, 0..0x20 | b'"' | b'\\')) {
         at += 1;
     }
     at
-}
-
-/// The high bit of each of these bytes that ends a run of plain ones. Above the lowest of them, some others are set, too.
-fn ends_in(eight: [u8; 8]) -> u64 {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    let eight = u64::from_le_bytes(eight);
-    let below = |eight: u64, limit: u64| eight.wrapping_sub(EACH * limit) & !eight;
-    (below(eight, 0x20) | below(eight ^ (EACH * 0x22), 1) | below(eight ^ (EACH * 0x5c), 1)) & HIGH
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::bulk;
+use super::bulk::{self, Seen};
 
 /// Strings of more bytes than this are taken out.
 const LONGEST_LEFT_IN: usize = 1024;
@@ -32,6 +32,7 @@ struct Cut {
     /// Where it begins in the body.
     begin: usize,
     length: usize,
+    seen: Seen,
 }
 
 impl<'a> Abridged<'a> {
@@ -61,7 +62,7 @@ impl<'a> Abridged<'a> {
                 return None;
             }
             short.extend_from_slice(&body[copied..begin]);
-            cuts.push(Cut { at: short.len(), begin, length: inside.length });
+            cuts.push(Cut { at: short.len(), begin, length: inside.length, seen: inside.seen });
             copied = begin + inside.length;
         }
         if cuts.is_empty() {
@@ -78,8 +79,10 @@ impl<'a> Abridged<'a> {
 
     /// The string literal of the body, quotes included, in whose place this one stands in the short form.
     pub(super) fn literal(&self, short: &str) -> Bytes {
-        let Cow::Owned(text) = &self.short else { return self.body.slice_ref(short.as_bytes()) };
-        let inside = short.as_ptr() as usize - text.as_ptr() as usize + 1;
+        if self.cuts.is_empty() {
+            return self.body.slice_ref(short.as_bytes());
+        }
+        let inside = self.inside(short);
         let before = self.cuts.partition_point(|cut| cut.at < inside);
         // Up to there the body is longer by what was taken out.
         let moved = match before.checked_sub(1).map(|last| &self.cuts[last]) {
@@ -90,13 +93,23 @@ impl<'a> Abridged<'a> {
         let taken_out = self.cuts.get(before).filter(|cut| cut.at == inside).map_or(0, |cut| cut.length);
         self.body.slice(begin..begin + short.len() + taken_out)
     }
+
+    /// What was seen of the inside of the string literal that was taken out from between these quotes; `None` if nothing was.
+    pub(super) fn seen(&self, short: &str) -> Option<Seen> {
+        let found = self.cuts.binary_search_by_key(&self.inside(short), |cut| cut.at);
+        found.ok().map(|place| self.cuts[place].seen.clone())
+    }
+
+    /// Where the inside of a string literal of the short form begins.
+    fn inside(&self, short: &str) -> usize {
+        short.as_ptr() as usize - self.short.as_ptr() as usize + 1
+    }
 }
 
 /// What was seen of a string on the way to its end.
 struct Inside {
     length: usize,
-    /// How much of it is known to be plain text that escapes nothing but slashes.
-    plain: usize,
+    seen: Seen,
     only_slashes_escaped: bool,
 }
 
@@ -104,24 +117,24 @@ impl Inside {
     /// Goes to the closing quote, or to the end of the body.
     fn of(rest: &[u8]) -> Self {
         let mut only_slashes_escaped = true;
-        let plain = bulk::plain(rest);
+        let seen = bulk::look(rest);
         // A backslash at its end stands before a slash: that belongs to it.
-        let mut at = plain;
+        let mut at = seen.plain;
         while let Some(found) = memchr::memchr2(b'"', b'\\', &rest[at..]) {
             at += found;
             if rest[at] == b'"' {
-                return Inside { length: at, plain, only_slashes_escaped };
+                return Inside { length: at, seen, only_slashes_escaped };
             }
             only_slashes_escaped &= rest.get(at + 1) == Some(&b'/');
             at = (at + 2).min(rest.len());
         }
-        Inside { length: rest.len(), plain, only_slashes_escaped }
+        Inside { length: rest.len(), seen, only_slashes_escaped }
     }
 
     /// Whether the literal is a JSON string in UTF-8. Plain text, as base64 is, needs no reader to tell that.
     fn is_sound(&self, literal: &[u8]) -> bool {
         let is_plain =
-            literal.iter().skip(1 + self.plain).fold(true, |plain, &byte| plain & (b' '..=b'~').contains(&byte));
+            literal.iter().skip(1 + self.seen.plain).fold(true, |plain, &byte| plain & (b' '..=b'~').contains(&byte));
         self.only_slashes_escaped && is_plain
             || std::str::from_utf8(literal).is_ok_and(|text| serde_json::from_str::<&RawValue>(text).is_ok())
     }

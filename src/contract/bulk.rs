@@ -1,39 +1,65 @@
-//! Looks at long strings in large steps. There is no branch and no table within a step, so that the compiler makes vector
-//! instructions of it: nearly all of a large body is the base64 of pictures, which is all that this is for.
+//! Looks at long strings in large steps: nearly all of a large body is the base64 of pictures, which is all that this is for. There is no branch and no table within a step, so that the compiler makes vector instructions of it, the widest
+//! that the processor has.
+
+use std::ops::Range;
+
+use fearless_simd::{Level, dispatch};
 
 /// So many bytes are looked at in one step.
 const STEP: usize = 128;
 
-/// The length of the beginning of `bytes` that is printable ASCII without a quote and escapes no character but slashes (`\/`), in
-/// whole steps: what is behind it is looked at byte by byte.
-pub(super) fn plain(bytes: &[u8]) -> usize {
-    let is_plain = |byte: u8| (byte.wrapping_sub(b' ') < 0x5f) & (byte != b'"');
-    steps(bytes).take_while(|(step, next)| all(step, next, is_plain)).count() * STEP
+/// What was seen of the beginning of a string's inside, in whole steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// How long this beginning is: printable ASCII without a quote that escapes no character but slashes (`\/`).
+    pub(super) plain: usize,
+    /// The longest part of it that is of the standard base64 alphabet, where a slash may be escaped.
+    pub(super) base64: Range<usize>,
+    /// How many bytes of that base64 are backslashes, each before a slash.
+    pub(super) escaped: usize,
 }
 
-/// The beginning of a payload, as far as it is base64.
-pub(super) struct Base64 {
-    /// Its length in bytes.
-    pub(super) length: usize,
-    /// How many of them are backslashes, each before a slash.
-    pub(super) escaped: u64,
+/// Looks at the beginning of `bytes`, up to the first step that holds something else.
+pub(super) fn look(bytes: &[u8]) -> Seen {
+    dispatch!(Level::new(), _ => look_on(bytes))
 }
 
-/// The beginning of `bytes` that is of the standard base64 alphabet, where a slash may be escaped, in whole steps.
-pub(super) fn base64(bytes: &[u8]) -> Base64 {
+/// Becomes part of what [`look`] chooses between, one form for each kind of processor.
+#[inline(always)]
+fn look_on(bytes: &[u8]) -> Seen {
+    let mut longest = Seen { plain: 0, base64: 0..0, escaped: 0 };
+    let (mut plain, mut begin, mut escaped) = (0, 0, 0);
+    for (step, next) in steps(bytes) {
+        if all(step, next, is_base64) {
+            let here: u8 = step.iter().map(|&byte| u8::from(byte == b'\\')).sum();
+            escaped += usize::from(here);
+        } else if all(step, next, is_plain) {
+            if plain - begin > longest.base64.len() {
+                longest = Seen { plain, base64: begin..plain, escaped };
+            }
+            (begin, escaped) = (plain + STEP, 0);
+        } else {
+            break;
+        }
+        plain += STEP;
+    }
+    if plain - begin > longest.base64.len() {
+        longest = Seen { plain, base64: begin..plain, escaped };
+    }
+    Seen { plain, ..longest }
+}
+
+fn is_plain(byte: u8) -> bool {
+    (byte.wrapping_sub(b' ') < 0x5f) & (byte != b'"')
+}
+
+fn is_base64(byte: u8) -> bool {
     // The slash stands right before the digits.
-    let is_known = |byte: u8| {
-        ((byte | 0x20).wrapping_sub(b'a') < 26) | (byte.wrapping_sub(b'/') < 11) | (byte == b'+') | (byte == b'\\')
-    };
-    let sound = steps(bytes).take_while(|(step, next)| all(step, next, is_known));
-    let (length, escaped) = sound.fold((0, 0), |(length, escaped), (step, _)| {
-        let here: u8 = step.iter().map(|&byte| u8::from(byte == b'\\')).sum();
-        (length + STEP, escaped + u64::from(here))
-    });
-    Base64 { length, escaped }
+    ((byte | 0x20).wrapping_sub(b'a') < 26) | (byte.wrapping_sub(b'/') < 11) | (byte == b'+') | (byte == b'\\')
 }
 
 /// Each step of `bytes`, and the same bytes one place further on.
+#[inline(always)]
 fn steps(bytes: &[u8]) -> impl Iterator<Item = (&[u8; STEP], &[u8; STEP])> {
     let (steps, _) = bytes.as_chunks();
     let (next, _) = bytes.get(1..).unwrap_or_default().as_chunks();
@@ -41,6 +67,7 @@ fn steps(bytes: &[u8]) -> impl Iterator<Item = (&[u8; STEP], &[u8; STEP])> {
 }
 
 /// Whether all bytes of a step are of a kind, and each backslash stands before a slash. `next` are the same bytes one place further on.
+#[inline(always)]
 fn all(step: &[u8; STEP], next: &[u8; STEP], is_one: impl Fn(u8) -> bool) -> bool {
     let one = |(&byte, &next): (&u8, &u8)| is_one(byte) & ((byte != b'\\') | (next == b'/'));
     step.iter().zip(next).fold(true, |all, pair| all & one(pair))
@@ -61,7 +88,7 @@ mod tests {
     proptest! {
         #[test]
         fn as_much_is_found_as_byte_by_byte_but_for_the_last_step(
-            parts in prop::collection::vec("[A-Za-z0-9+]{0,200}(\\\\/){0,3}", 0..12),
+            parts in prop::collection::vec(prop_oneof!["[A-Za-z0-9+]{0,300}", "(\\\\/){0,3}", "[ -!#-\\[\\]-~]"], 0..24),
             odd: Option<(prop::sample::Index, u8)>,
         ) {
             let mut bytes = parts.concat().into_bytes();
@@ -69,13 +96,16 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
             }
-            let by_step = |length: usize| length.min(bytes.len().saturating_sub(1)) / STEP * STEP;
-            let plain_length = one_by_one(&bytes, |byte| (b' '..=b'~').contains(&byte) && byte != b'"');
-            prop_assert_eq!(plain(&bytes), by_step(plain_length));
-            let known = |byte: u8| byte.is_ascii_alphanumeric() || b"+/\\".contains(&byte);
-            let Base64 { length, escaped } = base64(&bytes);
-            prop_assert_eq!(length, by_step(one_by_one(&bytes, known)));
-            prop_assert_eq!(escaped as usize, bytes[..length].iter().filter(|&&byte| byte == b'\\').count());
+            let seen = look(&bytes);
+            let plain = one_by_one(&bytes, |byte| (b' '..=b'~').contains(&byte) && byte != b'"');
+            prop_assert_eq!(seen.plain, plain.min(bytes.len().saturating_sub(1)) / STEP * STEP);
+            let known = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/\\".contains(byte);
+            let steps: Vec<bool> = bytes[..seen.plain].chunks(STEP).map(|step| step.iter().all(known)).collect();
+            let longest = steps.split(|known| !known).map(<[bool]>::len).max().unwrap_or(0);
+            prop_assert_eq!(seen.base64.len(), longest * STEP);
+            let base64 = &bytes[seen.base64.clone()];
+            prop_assert!(seen.base64.end <= seen.plain && base64.iter().all(known));
+            prop_assert_eq!(seen.escaped, base64.iter().filter(|&&byte| byte == b'\\').count());
         }
     }
 
@@ -86,11 +116,21 @@ mod tests {
                 let mut bytes = [b'A'; STEP * 2];
                 bytes[place] = byte;
                 bytes[place + 1] = b'/';
+                let seen = look(&bytes);
                 let printable = (b' '..=b'~').contains(&byte) && byte != b'"';
-                assert_eq!(plain(&bytes) > 0, printable, "{byte} at {place}");
+                assert_eq!(seen.plain > 0, printable, "{byte} at {place}");
                 let known = byte.is_ascii_alphanumeric() || b"+/\\".contains(&byte);
-                assert_eq!(base64(&bytes).length > 0, known, "{byte} at {place}");
+                assert_eq!(seen.base64.start == 0 && !seen.base64.is_empty(), known, "{byte} at {place}");
             }
         }
+    }
+
+    #[test]
+    fn the_vector_forms_see_what_the_plain_one_sees() {
+        let picture = ["data:image\\/jpeg;base64,", &"\\/9j\\/4AAQSkZJRg".repeat(100), "==\" tail"].concat();
+        let seen = look_on(picture.as_bytes());
+        assert!(seen.plain > 1000 && seen.base64.start == STEP && seen.escaped > 100, "{seen:?}");
+        assert_eq!(look(picture.as_bytes()), seen);
+        assert_eq!(dispatch!(Level::baseline(), _ => look_on(picture.as_bytes())), seen);
     }
 }

@@ -84,6 +84,7 @@ impl Conversation {
         let [messages, model] =
             request.ok_or_else(|| Failure::malformed("the body must be an object that has each field once"))?;
         let nodes: Vec<_> = messages.and_then(Node::items).into_iter().flatten().collect();
+        let may_hold_surrogates = index.may_hold_surrogates();
         let last = nodes.len().checked_sub(1);
         let last = last.ok_or_else(|| Failure::malformed("messages must be a non-empty array"))?;
         let model = model.map_or(Ok(None), |model| read_model(&body.literal(model.as_json())))?;
@@ -91,7 +92,8 @@ impl Conversation {
             .into_iter()
             .enumerate()
             .map(|(index, message)| {
-                MessageReader { body: &body, image_cap, index, current: index == last }.read(message)
+                MessageReader { body: &body, may_hold_surrogates, image_cap, index, current: index == last }
+                    .read(message)
             })
             .collect::<Result<Vec<_>, _>>()?;
         if messages[last].role != Role::User {
@@ -157,6 +159,8 @@ fn read_model(literal: &[u8]) -> Result<Option<String>, Failure> {
 /// Reads one message; knows where it stands, because the current turn is held to more than the history.
 struct MessageReader<'a> {
     body: &'a Abridged<'a>,
+    /// Whether an escape in the short form of the body may be a surrogate.
+    may_hold_surrogates: bool,
     image_cap: Option<u64>,
     index: usize,
     current: bool,
@@ -185,7 +189,10 @@ impl MessageReader<'_> {
     }
 
     fn text(&self, literal: Node<'_>) -> Result<Text, Failure> {
-        Text::from_literal(self.body.literal(literal.as_json()))
+        let json = literal.as_json();
+        // Of a string that was taken out nothing stands in the short form.
+        let may_hold_surrogates = self.may_hold_surrogates || self.body.seen(json).is_some();
+        Text::from_literal(self.body.literal(json), may_hold_surrogates)
             .ok_or_else(|| self.malformed("a text holds an escape that is no Unicode character"))
     }
 
@@ -243,5 +250,5 @@ fn read_image(image_url: Option<Node<'_>>, body: &Abridged<'_>) -> Result<Image,
     const NO_URL: &str = "image_url must be an object whose url is a string";
     let [url] = image_url.and_then(|object| object.fields_given_once(["url"])).ok_or(NO_URL)?;
     let url = url.filter(|url| url.is_string()).ok_or(NO_URL)?;
-    Image::from_literal(&body.literal(url.as_json()))
+    Image::from_literal(&body.literal(url.as_json()), body.seen(url.as_json()))
 }

@@ -5,7 +5,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 
-use super::bulk::{self, Base64};
+use super::bulk::{self, Seen};
 
 /// What a picture is, judged by its first bytes and not by its label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,31 +119,28 @@ impl Image {
         self.decoded_size
     }
 
-    /// Reads a raw JSON string literal of the body, quotes included.
+    /// Reads a raw JSON string literal of the body, quotes included. `seen` is what was seen of its inside, if it was looked at.
     ///
     /// # Errors
     /// A sentence for the client that says what is wrong with it; it never quotes the literal.
-    pub(super) fn from_literal(literal: &Bytes) -> Result<Self, &'static str> {
+    pub(super) fn from_literal(literal: &Bytes, seen: Option<Seen>) -> Result<Self, &'static str> {
         let inside = literal.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).ok_or(NOT_A_STRING)?;
-        if let Some(comma) = memchr::memchr(b',', inside) {
-            let payload = &inside[comma + 1..];
-            let seen = bulk::base64(payload);
-            if escapes_only_slashes(&inside[..comma]) && escapes_only_slashes(&payload[seen.length..]) {
-                return Self::from_uri(literal.slice_ref(inside), comma, &seen);
-            }
+        let seen = seen.unwrap_or_else(|| bulk::look(inside));
+        if escapes_only_slashes(&inside[seen.plain..]) {
+            return Self::from_uri(literal.slice_ref(inside), seen);
         }
         // Other escapes are legal and rare: decode once. What a data URI may hold needs no escaping again.
         let decoded: String = serde_json::from_slice(literal).map_err(|_| NOT_A_STRING)?;
         if decoded.bytes().any(|byte| byte == b'"' || byte == b'\\' || byte < 0x20) {
             return Err(BAD_BASE64);
         }
-        let comma = decoded.find(',').ok_or(NOT_INLINE)?;
-        let seen = bulk::base64(&decoded.as_bytes()[comma + 1..]);
-        Self::from_uri(Bytes::from(decoded), comma, &seen)
+        let seen = bulk::look(decoded.as_bytes());
+        Self::from_uri(Bytes::from(decoded), seen)
     }
 
-    /// Reads a URI whose slashes may be written `\/`; it has no other escape. `seen` is what was seen of its payload, behind the comma.
-    fn from_uri(uri: Bytes, comma: usize, seen: &Base64) -> Result<Self, &'static str> {
+    /// Reads a URI whose slashes may be written `\/`; it has no other escape.
+    fn from_uri(uri: Bytes, seen: Seen) -> Result<Self, &'static str> {
+        let comma = memchr::memchr(b',', &uri).ok_or(NOT_INLINE)?;
         let header: Vec<u8> = uri[..comma].iter().copied().filter(|&byte| byte != b'\\').collect();
         let header = String::from_utf8(header).map_err(|_| NOT_INLINE)?.to_ascii_lowercase();
         let mut fields = header.strip_prefix("data:").ok_or(NOT_INLINE)?.split(';').map(str::trim);
@@ -157,14 +154,18 @@ impl Image {
             return Err(NOT_AN_IMAGE);
         }
         let payload = uri.slice(comma + 1..);
-        let characters = check_base64(&payload, seen)?;
+        let padding = payload.iter().rev().take_while(|&&byte| byte == b'=').count();
+        let characters = count_base64(&uri[..uri.len() - padding], comma + 1, &seen)?;
+        if characters == 0 || padding > 2 || !(characters + padding).is_multiple_of(4) {
+            return Err(BAD_BASE64);
+        }
         let kind = ImageKind::sniff(&first_bytes(&payload));
         let media_type = match kind.media_type() {
             Some(proven) => Bytes::from_static(proven.as_bytes()),
             None => Bytes::copy_from_slice(label.as_bytes()),
         };
-        let padding = payload.iter().rev().take_while(|&&byte| byte == b'=').count() as u64;
-        Ok(Image { payload, media_type, kind, decoded_size: characters / 4 * 3 - padding })
+        // Each character stands for six bits.
+        Ok(Image { payload, media_type, kind, decoded_size: (characters * 3 / 4) as u64 })
     }
 }
 
@@ -185,18 +186,19 @@ fn escapes_only_slashes(inside: &[u8]) -> bool {
     })
 }
 
-/// Checks the alphabet, the length and the padding, and counts the characters. That a backslash only stands before a slash is known.
-fn check_base64(payload: &[u8], seen: &Base64) -> Result<u64, &'static str> {
-    let rest = &payload[seen.length..];
-    let (body, padding) = rest.split_at(memchr::memchr(b'=', rest).unwrap_or(rest.len()));
+/// Counts the characters of the base64 that begins at `begin`, without its padding, and checks that there are no others. That a
+/// backslash only stands before a slash is known.
+fn count_base64(uri: &[u8], begin: usize, seen: &Seen) -> Result<usize, &'static str> {
+    // The comma before it is not of the alphabet, so that what was seen of that lies before the comma, or in here.
+    let (seen, seen_escaped) =
+        if seen.base64.start >= begin { (seen.base64.clone(), seen.escaped) } else { (begin..begin, 0) };
+    let rest = uri[begin..seen.start].iter().chain(&uri[seen.end..]);
     let is_known = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/\\".contains(byte);
-    let escaped = seen.escaped + body.iter().filter(|&&byte| byte == b'\\').count() as u64;
-    let characters = payload.len() as u64 - escaped;
-    let sound = body.iter().all(is_known) && matches!(padding, b"" | b"=" | b"==");
-    if !sound || characters == 0 || !characters.is_multiple_of(4) {
+    if !rest.clone().all(is_known) {
         return Err(BAD_BASE64);
     }
-    Ok(characters)
+    let escaped = rest.filter(|&&byte| byte == b'\\').count();
+    Ok(uri.len() - begin - escaped - seen_escaped)
 }
 
 /// Bits of the last character that no byte needs may be anything, as the check of the payload and the model servers have it.
@@ -215,7 +217,7 @@ mod tests {
     use super::*;
 
     fn image(literal: &str) -> Result<Image, &'static str> {
-        Image::from_literal(&Bytes::copy_from_slice(literal.as_bytes()))
+        Image::from_literal(&Bytes::copy_from_slice(literal.as_bytes()), None)
     }
 
     const PNG: &str = "iVBORw0KGgoAAAANSUhEUg==";
@@ -259,6 +261,44 @@ mod tests {
         let image = image("\"data:image/TIFF;base64,aGVsbG8gd29ybGQ=\"").unwrap();
         assert_eq!((image.kind(), image.media_type().as_ref()), (ImageKind::Unknown, &b"image/tiff"[..]));
         assert_eq!(image.decoded_size(), 11);
+    }
+
+    /// The address of a picture of these bytes as the app writes it, as JSON.
+    fn as_sent(picture: &[u8]) -> String {
+        format!("\"data:image/png;base64,{}\"", BASE64.encode(picture)).replace('/', "\\/")
+    }
+
+    #[test]
+    fn a_picture_of_any_length_is_taken_and_its_size_is_known() {
+        // Noise with many slashes; long enough for each way in which a payload can lie over the steps in which it is looked at.
+        let noise = |length: u32| (0..length).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 | 0xa0).collect();
+        for length in 1..900 {
+            let picture: Vec<u8> = noise(length);
+            let literal = as_sent(&picture);
+            let image = image(&literal).unwrap_or_else(|why| panic!("{length} bytes: {why}"));
+            assert_eq!(image.decoded_size(), u64::from(length));
+            assert_eq!(image.payload_as_json(), literal.split_once(',').unwrap().1.trim_end_matches('"'));
+        }
+    }
+
+    #[test]
+    fn a_wrong_byte_is_found_wherever_it_is() {
+        for length in [90, 298, 299, 300, 391] {
+            let literal = as_sent(&vec![0xff; length]);
+            let begin = literal.find(',').unwrap() + 1;
+            for at in begin..literal.len() - 1 {
+                for wrong in [b'=', b'-', b',', b' ', b'\\', 0xc3, b'\n'] {
+                    let mut bytes = literal.clone().into_bytes();
+                    // At the end, one more is padding.
+                    let is_padding = wrong == b'=' && bytes[at + 1..bytes.len() - 1].iter().all(|&byte| byte == b'=');
+                    if bytes[at] == wrong || is_padding {
+                        continue;
+                    }
+                    bytes[at] = wrong;
+                    assert!(Image::from_literal(&Bytes::from(bytes), None).is_err(), "{wrong} at {at} of {length}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -16,13 +16,13 @@ impl std::fmt::Debug for Text {
 }
 
 impl Text {
-    /// Takes a raw JSON string literal of the body, quotes included.
+    /// Takes a raw JSON string literal of the body, quotes included. `may_hold_surrogates` says whether an escape of it may be one.
     ///
     /// `None` if an escape of it is a lone surrogate, which is no text: strict JSON readers downstream refuse it.
-    pub(super) fn from_literal(mut literal: Bytes) -> Option<Self> {
+    pub(super) fn from_literal(mut literal: Bytes, may_hold_surrogates: bool) -> Option<Self> {
         let inside = literal.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-        let may_hold_surrogates =
-            memchr::memchr_iter(b'\\', inside).any(|escape| inside.get(escape + 1) == Some(&b'u'));
+        let may_hold_surrogates = may_hold_surrogates
+            && memchr::memchr_iter(b'\\', inside).any(|escape| inside.get(escape + 1) == Some(&b'u'));
         if may_hold_surrogates && serde_json::from_slice::<String>(&literal).is_err() {
             return None;
         }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     fn text(literal: &str) -> Option<Text> {
-        Text::from_literal(Bytes::copy_from_slice(literal.as_bytes()))
+        Text::from_literal(Bytes::copy_from_slice(literal.as_bytes()), true)
     }
 
     #[test]
