@@ -35,7 +35,7 @@ impl<S: Subscriber> Layer<S> for PanicsInATurn {
 /// Becomes the program, where this process was started to be it. Does not come back then.
 fn be_the_program(json: bool) {
     let Some(file) = std::env::var_os(CONFIGURATION) else { return };
-    let log = weir::observe::log(LevelFilter::TRACE, json);
+    let log = weir::observe::log(LevelFilter::TRACE, json, std::io::stderr);
     tracing_subscriber::registry().with(log).with(PanicsInATurn).init();
     let arguments = weir::cli::Arguments::parse_from(["weir".into(), "--config".into(), file]);
     // libtest would print what became of it, and has hidden nothing until then.
@@ -103,7 +103,7 @@ fn a_panic_is_a_502_that_leaks_nothing(test: &str, placed: &str, lines: &[&str])
         assert!(scraped.lines().any(|line| line == counted), "{counted} is not in\n{scraped}");
     }
     assert!(!shows_canary(&scraped));
-    // One line says where, and one is the turn's own.
+    // One line says where, and one is the turn's own. The log of this test is written at once.
     let log = weir.output();
     let with = |text: &str| log.lines().filter(|line| line.contains(text)).collect::<Vec<_>>();
     let failed = with("Weir itself failed; this is a fault of Weir's own");

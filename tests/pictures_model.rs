@@ -112,6 +112,7 @@ fn a_name_that_no_server_has_is_said_once_and_changes_nothing() {
     weir.wait_for_log("models.pictures");
     weir.chat(&say(picture())).assert_error(400, "image_unsupported");
     weir.chat(&say("hi")).assert_reply(REPLY);
+    weir.wait_for_log(" turn=2 ");
     let words = "models.pictures: found \"sees\", which is none of the models here";
     assert_eq!(weir.output().matches(words).count(), 1, "{}", weir.output());
 }

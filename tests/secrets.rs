@@ -80,6 +80,7 @@ fn row_152_a_model_name_from_a_request_is_logged_only_if_it_is_on_the_list() {
     for name in names {
         weir.chat(&say_to(name.as_str(), "hi")).assert_error(400, "model_not_found");
     }
+    weir.wait_for_log(" turn=3 ");
     assert!(!weir.output().contains(CANARY));
     assert!(!weir.output().contains("forged=line"));
 }

@@ -103,6 +103,7 @@ fn no_turn_waits_for_it_and_its_failure_is_one_line() {
     gate.open();
     weir.wait_for_log("was not loaded: the server answered with status 500");
     weir.chat(&say("hi")).assert_reply(REPLY);
+    weir.wait_for_log(" turn=2 ");
     assert_eq!(weir.output().matches("models.warm_up").count(), 1, "{}", weir.output());
 }
 
@@ -151,6 +152,7 @@ fn other_servers_are_left_alone_and_that_is_said_once() {
         let weir = before(&upstream).start();
         weir.wait_for_log(NOTHING_TO_DO);
         weir.chat(&say("hi")).assert_reply(REPLY);
+        weir.wait_for_log(" turn=1 ");
         assert_eq!(weir.output().matches(NOTHING_TO_DO).count(), 1);
         assert_eq!(upstream.chat_count(), 1);
         let posts = upstream.requests().into_iter().filter(|request| request.method == "POST" && !request.is_chat());

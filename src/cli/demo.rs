@@ -22,8 +22,8 @@ pub(super) async fn run() -> Result<(), CommandError> {
     settings.origin = Origin::Demo;
     let blind = ModelOverride { images: Some(false), ..ModelOverride::default() };
     settings.models.overrides = BTreeMap::from([(demo::MODEL.to_owned(), blind)]);
-    serve::start_log(&settings.log);
+    let log = serve::start_log(&settings.log)?;
     warn!("this is the demo: its replies come from no model");
     tokio::spawn(demo::serve(engine));
-    serve::serve(settings, async |_| ()).await
+    serve::serve(settings, &log, async |_| ()).await
 }

@@ -10,22 +10,23 @@ use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
 
 use super::{CommandError, classifier, report, service_manager, settings_or_search};
-use crate::observe;
+use crate::observe::Log;
+use crate::observe::log_writer::LogWriter;
 use crate::server::{Adapter, listener};
 use crate::settings::{Format, Level, LogSettings, Places, Settings, variable};
 
 pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     let settings = settings_or_search(config).await?;
-    start_log(&settings.log);
+    let log = start_log(&settings.log)?;
     let config = config.map(Path::to_owned);
     // Before the port is open: whoever sees Weir listening may signal it, and without this a hangup ends it.
     let hangup = signal(SignalKind::hangup()).map_err(no_signals)?;
     let reload = async move |adapter: Arc<Adapter>| reload_on_signal(hangup, &adapter, config.as_deref()).await;
-    serve(settings, reload).await
+    serve(settings, &log, reload).await
 }
 
 /// Starts the log as the settings want it.
-pub(super) fn start_log(settings: &LogSettings) {
+pub(super) fn start_log(settings: &LogSettings) -> Result<Log, CommandError> {
     let level = match settings.level {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
@@ -33,18 +34,23 @@ pub(super) fn start_log(settings: &LogSettings) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    observe::start_log(level, settings.format == Format::Json);
+    Log::start(level, settings.format == Format::Json)
+        .map_err(|error| CommandError::Failed(format!("there is no thread for the log: {}", error.kind())))
 }
 
 /// Opens the ports, says so, and serves until a signal. `beside` runs as long as that.
-pub(super) async fn serve(settings: Settings, beside: impl AsyncFnOnce(Arc<Adapter>)) -> Result<(), CommandError> {
+pub(super) async fn serve(
+    settings: Settings,
+    log: &Log,
+    beside: impl AsyncFnOnce(Arc<Adapter>),
+) -> Result<(), CommandError> {
     announce(&settings);
     let places = settings.places.clone();
     let (port, metrics_port) = (settings.port, settings.metrics.as_ref().map(|metrics| metrics.port));
     let classifier = classifier(&settings)?;
     let adapter = Adapter::new(settings, classifier).map_err(|error| CommandError::Configuration(error.to_string()))?;
     let stop = CancellationToken::new();
-    stop_on_signal(stop.clone())?;
+    stop_on_signal(stop.clone(), log.writer())?;
     let listener = open(port, &["port"], &places)?;
     let metrics = match metrics_port {
         Some(port) => Some(open(port, &["metrics", "port"], &places)?),
@@ -55,6 +61,8 @@ pub(super) async fn serve(settings: Settings, beside: impl AsyncFnOnce(Arc<Adapt
     }
     let at =
         listener.local_addr().map_err(|error| CommandError::Failed(format!("the port is lost: {}", error.kind())))?;
+    // What stands before this line in the log is before it on a terminal, too.
+    log.flush();
     println!("listening on http://{at}");
     service_manager::ready(at);
     tokio::spawn(service_manager::feed_watchdog());
@@ -120,7 +128,7 @@ fn open(port: u16, key: &[&str], places: &Places) -> Result<TcpListener, Command
 }
 
 /// SIGTERM and Ctrl-C end Weir; whoever asks a second time does not want to wait for turns.
-fn stop_on_signal(stop: CancellationToken) -> Result<(), CommandError> {
+fn stop_on_signal(stop: CancellationToken, log: LogWriter) -> Result<(), CommandError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
     tokio::spawn(async move {
@@ -133,6 +141,7 @@ fn stop_on_signal(stop: CancellationToken) -> Result<(), CommandError> {
         asked().await;
         stop.cancel();
         asked().await;
+        log.flush();
         std::process::exit(1);
     });
     Ok(())

@@ -62,7 +62,8 @@ impl Output {
     /// Reads both streams of the child on their own threads.
     pub fn collect(child: &mut Child) -> Self {
         let standard_output = Stream::collect(child.stdout.take().unwrap());
-        let standard_error = Stream::collect(child.stderr.take().unwrap());
+        // A test that has something in mind with the log has taken it away.
+        let standard_error = child.stderr.take().map_or_else(|| Stream::collect(std::io::empty()), Stream::collect);
         Self { streams: [standard_output, standard_error] }
     }
 
@@ -103,7 +104,7 @@ pub fn assert_no_canary(output: &str) {
     assert!(!output.contains("panicked at"), "it panicked");
 }
 
-/// A running Weir; killed when dropped, and its output searched then.
+/// A running Weir; ended when dropped, and its output searched then.
 #[derive(Debug)]
 pub struct Weir {
     child: Child,
@@ -240,8 +241,22 @@ impl Weir {
     }
 }
 
+/// So long an end may take whose last lines are wanted.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
 impl Drop for Weir {
     fn drop(&mut self) {
+        let until = Instant::now() + LAST_LINES;
+        let running = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        if running(&mut self.child) {
+            // Asked a second time it ends at once, but writes the last lines of its log.
+            for signal in ["-TERM", "-INT"] {
+                let _ = Command::new("kill").arg(signal).arg(self.pid().to_string()).status();
+            }
+            while running(&mut self.child) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
         let output = self.output.take().map(Output::finish).unwrap_or_default();

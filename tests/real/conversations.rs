@@ -74,6 +74,7 @@ fn reasoning_is_not_shown_however_it_is_sent() {
         let answer = turn(&weir, &say(secret("Please think")));
         answer.assert_reply("The answer is 42.");
         assert!(!String::from_utf8_lossy(&answer.body).contains("reason about"), "{format}");
+        weir.wait_for_log(" turn=1 ");
         assert!(!weir.output().contains("answer is 42"), "the reply is in the log");
     }
 }

@@ -77,6 +77,7 @@ fn two_turns(condition: &str, words: &str, answer: &str) -> String {
     for _ in 0..2 {
         turn(&weir, &say(secret("hello"))).assert_reply(answer);
     }
+    weir.wait_for_log(" turn=2 ");
     weir.output()
 }
 
