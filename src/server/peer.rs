@@ -44,13 +44,21 @@ impl Peer {
 
 impl AsyncRead for Peer {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let (before, room) = (buffer.filled().len(), buffer.remaining());
         loop {
             ready!(self.0.poll_read_ready(cx))?;
-            // Into what is not initialised yet: zeroing the buffer first would cost more than reading a request.
-            match self.0.try_read_buf(buffer) {
-                Ok(_) => return Poll::Ready(Ok(())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+            let read = self.0.try_io(Interest::READABLE, || {
+                // Into what is not initialised yet: zeroing the buffer first would cost more than reading a request.
+                match self.0.try_read_buf(buffer)? {
+                    // What leaves room has emptied the socket: it is not asked again before something comes.
+                    read if 0 < read && read < room => Err(io::ErrorKind::WouldBlock.into()),
+                    _ => Ok(()),
+                }
+            });
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && buffer.filled().len() == before => {}
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Poll::Ready(Err(error)),
+                _ => return Poll::Ready(Ok(())),
             }
         }
     }

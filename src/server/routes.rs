@@ -53,8 +53,10 @@ fn only_get(route: MethodRouter<Arc<Adapter>>) -> MethodRouter<Arc<Adapter>> {
 fn guarded(routes: Router<Arc<Adapter>>, adapter: Arc<Adapter>) -> Router {
     routes
         .fallback(|| async { answer_failure(&Failure::unknown_path()) })
-        .layer(middleware::from_fn_with_state(Arc::clone(&adapter), at_the_door))
-        .layer(CatchPanicLayer::custom(answer_panic))
+        .layer((
+            CatchPanicLayer::custom(answer_panic),
+            middleware::from_fn_with_state(Arc::clone(&adapter), at_the_door),
+        ))
         .with_state(adapter)
 }
 
