@@ -74,6 +74,8 @@ fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
             buffer.extend_from_slice(&piece[..read]);
             Some(())
         }
+        // The machine was halted meanwhile: reads that have a timeout tell that.
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => fill(stream, buffer),
         _ => None,
     }
 }

@@ -253,7 +253,7 @@ impl Connection {
 
     fn fill(&mut self) -> io::Result<()> {
         let mut piece = [0; 65_536];
-        let read = self.stream.read(&mut piece)?;
+        let read = super::read_some(&mut self.stream, &mut piece)?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -277,7 +277,7 @@ impl Connection {
         if !self.buffer.is_empty() {
             return false;
         }
-        match self.stream.read(&mut [0]) {
+        match super::read_some(&mut self.stream, &mut [0]) {
             Ok(read) => read == 0,
             Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
         }

@@ -55,6 +55,16 @@ pub fn secret(text: &str) -> String {
     format!("{text} {CANARY}")
 }
 
+/// Reads what is there, like `read`, also where the machine was halted meanwhile: reads that have a timeout tell that.
+pub fn read_some(source: &mut impl std::io::Read, piece: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match source.read(piece) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
 /// Runs `work` on its own thread; joined by the caller.
 pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::thread::JoinHandle<T> {
     std::thread::spawn(work)

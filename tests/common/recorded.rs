@@ -96,8 +96,8 @@ pub fn read_request(connection: usize, stream: &mut TcpStream, buffer: &mut Vec<
 
 fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
     let mut piece = [0; 65_536];
-    match stream.read(&mut piece) {
-        Ok(read) if read > 0 => {
+    match super::read_some(stream, &mut piece) {
+        Ok(read @ 1..) => {
             buffer.extend_from_slice(&piece[..read]);
             Some(())
         }

@@ -320,7 +320,7 @@ fn perform(step: Step, stream: &mut TcpStream, shared: &Shared) -> bool {
         },
         Step::Hang => {
             let mut byte = [0];
-            while matches!(stream.read(&mut byte), Ok(read) if read > 0) {}
+            while matches!(super::read_some(stream, &mut byte), Ok(1..)) {}
             false
         }
         Step::Close => {

@@ -30,7 +30,7 @@ impl Stream {
         let collected = Arc::clone(&text);
         let reader = std::thread::spawn(move || {
             let mut piece = [0; 16_384];
-            while let Ok(read @ 1..) = source.read(&mut piece) {
+            while let Ok(read @ 1..) = super::read_some(&mut source, &mut piece) {
                 collected.0.lock().unwrap().extend_from_slice(&piece[..read]);
                 collected.1.notify_all();
             }

@@ -1,8 +1,8 @@
 //! A model server that follows the rules until it is told to break them, from the moment of accepting on.
-use super::common::ReservedPort;
+use super::common::{ReservedPort, read_some};
 use super::fault::{Fault, Step, leave_open};
 use super::speech::Dialect;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -228,7 +228,7 @@ impl Exchange<'_> {
                 break end + 4;
             }
             let mut piece = [0; 65_536];
-            let read = self.stream.read(&mut piece).ok().filter(|read| *read > 0)?;
+            let read = read_some(&mut self.stream, &mut piece).ok().filter(|read| *read > 0)?;
             self.buffer.extend_from_slice(&piece[..read]);
         };
         let head: Vec<u8> = self.buffer.drain(..end).collect();
@@ -247,7 +247,7 @@ impl Exchange<'_> {
         while wanted > 0 {
             let taken = if self.buffer.is_empty() {
                 let room = piece.len().min(wanted);
-                match self.stream.read(&mut piece[..room]) {
+                match read_some(&mut self.stream, &mut piece[..room]) {
                     Ok(read @ 1..) => read,
                     _ => return false,
                 }
@@ -333,7 +333,7 @@ impl Exchange<'_> {
     fn ends(&mut self) -> bool {
         let mut piece = vec![0; 1 << 16];
         loop {
-            match self.stream.read(&mut piece) {
+            match read_some(&mut self.stream, &mut piece) {
                 Ok(0) => return true,
                 Ok(_) => {}
                 Err(error) => {

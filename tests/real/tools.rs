@@ -1,11 +1,11 @@
 //! A model that calls a tool. Weir never offers one, but a front between it and the server may: here a small relay does.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 
-use crate::common::{Builder, say, secret};
+use crate::common::{Builder, read_some, say, secret};
 use crate::llama_server::{Launch, turn};
 
 /// Puts a tool into every turn on its way to the server; passes everything else on as it is. Ends with the test's process.
@@ -53,7 +53,7 @@ fn relay(mut phone: TcpStream, server: SocketAddr) -> Option<()> {
 
 fn read_more(from: &mut TcpStream, to: &mut Vec<u8>) -> Option<()> {
     let mut piece = [0; 16_384];
-    let read = from.read(&mut piece).ok().filter(|read| *read > 0)?;
+    let read = read_some(from, &mut piece).ok().filter(|read| *read > 0)?;
     to.extend_from_slice(&piece[..read]);
     Some(())
 }
