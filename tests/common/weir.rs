@@ -241,8 +241,8 @@ impl Weir {
     }
 }
 
-/// So long an end may take whose last lines are wanted.
-const LAST_LINES: Duration = Duration::from_secs(2);
+/// So long an end may take whose last lines are wanted; a Weir that is busy with a large body does not hear that it is asked.
+const LAST_LINES: Duration = Duration::from_millis(500);
 
 impl Drop for Weir {
     fn drop(&mut self) {
