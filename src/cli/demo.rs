@@ -25,5 +25,5 @@ pub(super) async fn run() -> Result<(), CommandError> {
     let log = serve::start_log(&settings.log)?;
     warn!("this is the demo: its replies come from no model");
     tokio::spawn(demo::serve(engine));
-    serve::serve(settings, &log, async |_| ()).await
+    serve::serve(settings, log.writer(), async |_| ()).await
 }

@@ -22,7 +22,7 @@ pub(super) async fn run(config: Option<&Path>) -> Result<(), CommandError> {
     // Before the port is open: whoever sees Weir listening may signal it, and without this a hangup ends it.
     let hangup = signal(SignalKind::hangup()).map_err(no_signals)?;
     let reload = async move |adapter: Arc<Adapter>| reload_on_signal(hangup, &adapter, config.as_deref()).await;
-    serve(settings, &log, reload).await
+    serve(settings, log.writer(), reload).await
 }
 
 /// Starts the log as the settings want it.
@@ -41,7 +41,7 @@ pub(super) fn start_log(settings: &LogSettings) -> Result<Log, CommandError> {
 /// Opens the ports, says so, and serves until a signal. `beside` runs as long as that.
 pub(super) async fn serve(
     settings: Settings,
-    log: &Log,
+    log: LogWriter,
     beside: impl AsyncFnOnce(Arc<Adapter>),
 ) -> Result<(), CommandError> {
     announce(&settings);
@@ -50,7 +50,7 @@ pub(super) async fn serve(
     let classifier = classifier(&settings)?;
     let adapter = Adapter::new(settings, classifier).map_err(|error| CommandError::Configuration(error.to_string()))?;
     let stop = CancellationToken::new();
-    stop_on_signal(stop.clone(), log.writer())?;
+    stop_on_signal(stop.clone(), log.clone())?;
     let listener = open(port, &["port"], &places)?;
     let metrics = match metrics_port {
         Some(port) => Some(open(port, &["metrics", "port"], &places)?),

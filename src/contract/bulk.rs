@@ -1,5 +1,6 @@
-//! Looks at long strings in large steps: nearly all of a large body is the base64 of pictures, which is all that this is for. There is no branch and no table within a step, so that the compiler makes vector instructions of it, the widest
-//! that the processor has.
+//! Looks at long strings in large steps: nearly all of a large body is the base64 of pictures, which is all that this is for. There
+//! is no branch and no table within a step, so that the compiler makes vector instructions of it, the widest that the processor
+//! has.
 
 use std::ops::Range;
 
@@ -27,26 +28,25 @@ pub(super) fn look(bytes: &[u8]) -> Seen {
 /// Becomes part of what [`look`] chooses between, one form for each kind of processor.
 #[inline(always)]
 fn look_on(bytes: &[u8]) -> Seen {
-    let mut longest = Seen { plain: 0, base64: 0..0, escaped: 0 };
-    let (mut plain, mut begin, mut escaped) = (0, 0, 0);
+    let mut seen = Seen { plain: 0, base64: 0..0, escaped: 0 };
+    // The base64 that the last step belongs to.
+    let (mut begin, mut escaped) = (0, 0);
     for (step, next) in steps(bytes) {
         if all(step, next, is_base64) {
             let here: u8 = step.iter().map(|&byte| u8::from(byte == b'\\')).sum();
             escaped += usize::from(here);
-        } else if all(step, next, is_plain) {
-            if plain - begin > longest.base64.len() {
-                longest = Seen { plain, base64: begin..plain, escaped };
+            let end = seen.plain + STEP;
+            if end - begin > seen.base64.len() {
+                (seen.base64, seen.escaped) = (begin..end, escaped);
             }
-            (begin, escaped) = (plain + STEP, 0);
+        } else if all(step, next, is_plain) {
+            (begin, escaped) = (seen.plain + STEP, 0);
         } else {
             break;
         }
-        plain += STEP;
+        seen.plain += STEP;
     }
-    if plain - begin > longest.base64.len() {
-        longest = Seen { plain, base64: begin..plain, escaped };
-    }
-    Seen { plain, ..longest }
+    seen
 }
 
 fn is_plain(byte: u8) -> bool {

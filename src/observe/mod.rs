@@ -63,12 +63,7 @@ impl Log {
         Ok(Log(writer))
     }
 
-    /// Waits until what was logged is written, a second at the most.
-    pub fn flush(&self) {
-        self.0.flush();
-    }
-
-    /// What takes its lines, for whoever ends the program without dropping this.
+    /// What takes its lines, for whoever cannot wait until this is dropped.
     pub fn writer(&self) -> LogWriter {
         self.0.clone()
     }
@@ -76,7 +71,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.flush();
+        self.0.flush();
     }
 }
 

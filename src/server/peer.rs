@@ -55,10 +55,12 @@ impl AsyncRead for Peer {
                     _ => Ok(()),
                 }
             });
+            if buffer.filled().len() > before {
+                return Poll::Ready(Ok(()));
+            }
             match read {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && buffer.filled().len() == before => {}
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Poll::Ready(Err(error)),
-                _ => return Poll::Ready(Ok(())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                ended => return Poll::Ready(ended),
             }
         }
     }
